@@ -15,9 +15,11 @@ from mdserver.journal.rows import checked, message_row
 from mdserver.journal.segments import StreamWriter
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.archive.batches import Archived
-from mdserver.pipeline.common import requirements, session
+from mdserver.pipeline.common import object_store, requirements, session
+from mdserver.pipeline.common.object_store import ObjectStore
 from mdserver.pipeline.common.sources import JournalSource
 from tests.live_kafka import JARS, KafkaMissingError, LiveKafka, live_kafka
+from tests.live_store import live_store
 
 BASE = 1_764_000_000_000_000_000
 QUICK_TO_START = {"spark.sql.codegen.wholeStage": "false"}
@@ -64,6 +66,26 @@ def kafka(connector: list[Path], tmp_path_factory: pytest.TempPathFactory) -> It
         except KafkaMissingError as error:
             cannot_run(error)
         yield broker
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[str]:
+    """The URI of a bucket for all tests; each has a prefix of its own."""
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack.enter_context(live_store())
+        except ModuleNotFoundError as error:
+            cannot_run(error)
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    """An empty store: a folder, and an object store."""
+    if request.param == "folder":
+        (tmp_path / "place").mkdir()
+        return object_store.opened(str(tmp_path / "place"))
+    bucket = request.getfixturevalue("bucket")
+    return object_store.opened(f"{bucket}/{tmp_path.name}")
 
 
 def write_messages(folder: Path, publications: Sequence[Publication], first_seq: int = 1) -> None:

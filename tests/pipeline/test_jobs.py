@@ -118,7 +118,7 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
-        (("archive", "--tables", "t"), 2, "Give either --journal or --kafka"),
+        (("archive", "--tables", "t"), 2, "Give either --journal, --shipped or --kafka"),
         (
             ("archive", "--tables", "t", "--journal", "j", "--plain"),
             2,

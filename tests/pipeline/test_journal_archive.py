@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from mdserver.core.message import Publication
 from mdserver.journal import segments
 from mdserver.pipeline.archive import job as archive_job
+from mdserver.pipeline.archive import journal as archive_journal
 from mdserver.pipeline.common import delta
 from mdserver.pipeline.common.numbered import sealed
 from mdserver.pipeline.common.requirements import PipelineError
@@ -144,14 +145,14 @@ def test_a_segment_that_is_deleted_under_a_batch(
 ) -> None:
     journal, tables = tmp_path / "journal", tmp_path / "tables"
     write(journal, "/a/1", "/a/2", "/a/3")
-    frame = JournalSource.frame
+    read = archive_journal.segment_lines
 
-    def deleting(self: JournalSource, spark: Any, stream: str, numbers: Any) -> Any:
-        found = frame(self, spark, stream, numbers)
+    def deleting(spark: Any, paths: Any) -> Any:
+        found = read(spark, paths)
         sealed(journal / "messages", 2).unlink(missing_ok=True)
         return found
 
-    monkeypatch.setattr(JournalSource, "frame", deleting)
+    monkeypatch.setattr(archive_journal, "segment_lines", deleting)
     run_archive(spark, journal, tables)
     assert subjects(tables) == ["/a/1", "/a/3"]
     assert [row[1:] for row in set_aside(tables)] == [(2, 2)]

@@ -14,6 +14,7 @@ from mdserver.journal import segments
 from mdserver.journal.segments import StreamWriter
 from mdserver.pipeline.archive.journal import plan
 from mdserver.pipeline.common.numbered import Missing, existing, opened, sealed, walk
+from mdserver.pipeline.common.stream_segments import FolderSegments
 
 YEAR_S = 365 * 86_400
 
@@ -67,42 +68,42 @@ def test_a_file_that_a_listing_misses(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_batches_end_before_what_is_open_and_at_a_limit(tmp_path: Path) -> None:
     put(tmp_path, 1, 2, 3, opened=4)
-    everything = plan(tmp_path, 0, 1000)
+    everything = plan(FolderSegments(tmp_path), 0, 1000)
     assert everything is not None
     assert (everything.numbers, everything.missing, everything.end) == ((1, 2, 3), (), 3)
-    two = plan(tmp_path, 0, 10)
+    two = plan(FolderSegments(tmp_path), 0, 10)
     assert two is not None
     assert two.numbers == (1, 2)
-    one = plan(tmp_path, 0, 1)
+    one = plan(FolderSegments(tmp_path), 0, 1)
     assert one is not None
     assert one.numbers == (1,)
-    assert plan(tmp_path, 3, 1000) is None
-    assert plan(tmp_path / "..", 0, 1000) is None
+    assert plan(FolderSegments(tmp_path), 3, 1000) is None
+    assert plan(FolderSegments(tmp_path / ".."), 0, 1000) is None
 
 
 def test_a_hole_is_named_once_something_after_it_is_sealed(tmp_path: Path) -> None:
     put(tmp_path, 1, opened=4)
-    planned = plan(tmp_path, 0, 1000)
+    planned = plan(FolderSegments(tmp_path), 0, 1000)
     assert planned is not None
     assert (planned.numbers, planned.missing) == ((1,), ())
     put(tmp_path, 4)
     sealed(tmp_path, 4).with_suffix(".open").unlink()
-    planned = plan(tmp_path, 1, 1000)
+    planned = plan(FolderSegments(tmp_path), 1, 1000)
     assert planned is not None
     assert (planned.numbers, planned.missing, planned.end) == ((), (Missing(2, 3),), 3)
-    planned = plan(tmp_path, 3, 1000)
+    planned = plan(FolderSegments(tmp_path), 3, 1000)
     assert planned is not None
     assert (planned.numbers, planned.missing) == ((4,), ())
 
 
 def test_a_batch_that_is_repeated_ends_where_it_did(tmp_path: Path) -> None:
     put(tmp_path, 1, 2, 3, 4)
-    again = plan(tmp_path, 1, 1, end=3)
+    again = plan(FolderSegments(tmp_path), 1, 1, end=3)
     assert again is not None
     assert (again.numbers, again.end) == ((2, 3), 3)
     for number in (2, 3):
         sealed(tmp_path, number).unlink()
-    again = plan(tmp_path, 1, 1, end=3)
+    again = plan(FolderSegments(tmp_path), 1, 1, end=3)
     assert again is not None
     assert (again.numbers, again.missing, again.end) == ((), (Missing(2, 2), Missing(3, 3)), 3)
 
@@ -154,13 +155,15 @@ class World:
         if not self.folder.exists():
             return
         end = None
-        planned = plan(self.folder, self.after, self.rng.choice([1, 60, 1000]))
+        planned = plan(FolderSegments(self.folder), self.after, self.rng.choice([1, 60, 1000]))
         if planned is not None and self.rng.random() < 0.3:  # ended in the middle
             end = planned.end
             if self.rng.random() < 0.3:
                 self.delete()
             # Only a batch of lines is repeated up to its end; a hole is planned anew.
-            planned = plan(self.folder, self.after, 1, end if planned.numbers else None)
+            planned = plan(
+                FolderSegments(self.folder), self.after, 1, end if planned.numbers else None
+            )
         if planned is None:
             return
         for number in planned.numbers:

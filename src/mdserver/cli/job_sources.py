@@ -17,7 +17,7 @@ from attrs import field, frozen
 
 from mdserver.cli.job_options import parsed_setting
 from mdserver.journal import segments
-from mdserver.pipeline.common import requirements
+from mdserver.pipeline.common import object_store, requirements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,9 +36,10 @@ def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @frozen
 class JobSource:
-    """The source of a job: a journal, several of them for `archive`, or topics of Kafka.
+    """The source of a job: a journal, topics of Kafka, or for `archive` several journals.
 
-    Raises UsageError unless exactly one kind is given.
+    `shipped` is a place that has journals of any number of members. Raises UsageError unless
+    exactly one kind is given.
     """
 
     journals: Sequence[Path]
@@ -46,10 +47,11 @@ class JobSource:
     topics: str | None
     kafka_settings: Mapping[str, str] = field(factory=dict)
     plain: bool = False
+    shipped: str | None = None
 
     def __attrs_post_init__(self) -> None:
-        if bool(self.journals) == (self.kafka is not None):
-            raise click.UsageError("Give either --journal or --kafka.")
+        if bool(self.journals or self.shipped) == (self.kafka is not None):
+            raise click.UsageError("Give either --journal, --shipped or --kafka.")
         if self.kafka is not None and not self.topics:
             raise click.UsageError("--kafka needs --topics, such as mdserver.messages.")
         if self.plain and self.kafka is None:
@@ -91,6 +93,10 @@ class JobSource:
             return self.kafka_source()
         return [sources.JournalSource(journal.resolve()) for journal in self.journals]
 
+    def place(self) -> object_store.ObjectStore | None:
+        """Return the place of --shipped, None without one. Raises PipelineError if it is no use."""
+        return None if self.shipped is None else object_store.opened(self.shipped)
+
     def attend(self, reader: str, streams: Iterable[str]) -> None:
         """Have the journal kept until this job has read it, before Spark takes its time to start.
 
@@ -120,6 +126,11 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         help="A journal folder: one folder a stream. For `archive` repeatable, one a member.",
     )
+    @click.option(
+        "--shipped",
+        metavar="PLACE",
+        help="For `archive`: a folder or s3:// URI to which `mdserver ship` sends all members'.",
+    )
     @click.option("--kafka", metavar="SERVERS", help="Bootstrap servers, in place of a journal.")
     @click.option("--topics", help="A comma list; the part after the last dot names the stream.")
     @click.option(
@@ -137,6 +148,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def with_source(
         journals: tuple[Path, ...],
+        shipped: str | None,
         kafka: str | None,
         topics: str | None,
         settings: tuple[str, ...],
@@ -144,7 +156,7 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         parsed = dict(parsed_setting(text) for text in settings)
-        return function(where=JobSource(journals, kafka, topics, parsed, plain), **others)
+        return function(where=JobSource(journals, kafka, topics, parsed, plain, shipped), **others)
 
     return with_source
 

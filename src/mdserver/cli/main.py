@@ -23,6 +23,7 @@ COMMANDS = {
     "snapshot": "Print the snapshot of a subject.",
     "token": "Make or explain an entitlement token.",
     "pipeline": "Archive, audit, roll up and replay what went through, with Spark.",
+    "ship": "Send a member's journal to where the archive reads all members.",
     "bridge": "Copy messages between topics of Kafka and subjects.",
     "top": "Show what a server does, live: rates, latency, slow sessions, top subjects.",
     "stats": "Print the statistics of a server.",

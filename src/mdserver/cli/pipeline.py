@@ -77,14 +77,16 @@ def archive(
     """Put every message, receipt and statistic into Delta tables, exactly once.
 
     Lines that cannot be used go to the table `quarantine` with their reason. A job that was killed
-    goes on where it was. Of a cluster give the --journal of every member: a message that several
-    members journal becomes one row. A topic that was deleted and created again is refused:
+    goes on where it was. Of a cluster give the --journal of every member, or --shipped, the place
+    to which `mdserver ship` sends them: a message that several members journal becomes one row. A
+    topic that was deleted and created again is refused:
     --new-source says that this is meant.
     """
     requirements.check_extra()
     check_writable(tables)
     from mdserver.pipeline.common import rows
 
+    place = where.place()
     where.attend("archive", rows.STREAMS)
     with told("archive", outlets) as figures, started("archive", spark_settings, where) as spark:
         from mdserver.pipeline.archive import job
@@ -108,7 +110,13 @@ def archive(
             )
 
         job.run_archive(
-            spark, where.all_sources(), tables.resolve(), tell, once=once, new_source=new_source
+            spark,
+            where.all_sources(),
+            tables.resolve(),
+            tell,
+            once=once,
+            new_source=new_source,
+            shipped=place,
         )
 
 
@@ -167,7 +175,7 @@ def derive(
     """
     requirements.check_extra()
     requirements.check_java(os.environ)
-    if len(where.journals) > 1:
+    if len(where.journals) > 1 or where.shipped is not None:
         raise click.UsageError("derive follows one --journal.")
     from mdserver.pipeline.derive import job as deriving
     from mdserver.pipeline.derive.publisher import PublishServer

@@ -5,6 +5,7 @@ Journals are read in this thread; of Kafka each stream is a query of Spark's.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -13,12 +14,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 from mdserver.pipeline.archive.batches import Archived, ArchiveRun
 from mdserver.pipeline.archive.journal import run_journals
 from mdserver.pipeline.archive.kafka import KafkaArchive
-from mdserver.pipeline.common import checkpoints
+from mdserver.pipeline.common import checkpoints, session
+from mdserver.pipeline.common import shipped as shipped_streams
+from mdserver.pipeline.common.object_store import FolderStore, ObjectStore
 from mdserver.pipeline.common.requirements import PipelineError
-from mdserver.pipeline.common.sources import JournalSource, KafkaSource, Source
+from mdserver.pipeline.common.sources import JournalSource, KafkaSource, ShippedSource, Source
 from mdserver.pipeline.common.spark_errors import reason_of
 
 POLL_S = 1.0
+STORE_POLL_S = 10.0
+"""The pause between two looks into an object store, which has a price for each request."""
 
 
 def run_archive(
@@ -29,10 +34,12 @@ def run_archive(
     *,
     once: bool,
     new_source: bool = False,
+    shipped: ObjectStore | None = None,
 ) -> None:
     """Archive for ever, or with `once` until all there is has been archived.
 
-    The source may be several journals, one of each member of a cluster.
+    The source may be several journals, one of each member of a cluster, and those in a place that
+    they were `shipped` to.
 
     `folder` is that of the tables; `tell` gets the report of each batch. With `new_source` the
     archive begins at the source's beginning, whatever was archived before. Raises PipelineError if
@@ -43,7 +50,13 @@ def run_archive(
     with checkpoints.alone(folder, "archive"):
         if not isinstance(source, KafkaSource):
             journals = [source] if isinstance(source, JournalSource) else source
-            run_journals(run, journals, once=once)
+            if shipped is None:
+                run_journals(run, journals, once=once)
+                return
+            shipped.check()
+            find = partial(_shipped_to, shipped)
+            trigger_s = POLL_S if isinstance(shipped, FolderStore) else STORE_POLL_S
+            run_journals(run, journals, find, once=once, trigger_s=trigger_s)
             return
         archive = KafkaArchive(run, source)
         queries = archive.start(once=once)
@@ -59,6 +72,13 @@ def run_archive(
         finally:
             for query in queries:
                 query.stop()
+
+
+def _shipped_to(store: ObjectStore) -> list[ShippedSource]:
+    """Return the streams that there are in a place."""
+    return [
+        ShippedSource(each, remote=session.submitted()) for each in shipped_streams.found(store)
+    ]
 
 
 def _check(queries: Sequence[StreamingQuery], failures: Mapping[str, str]) -> None:

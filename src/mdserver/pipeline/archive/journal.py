@@ -27,9 +27,7 @@ that were deleted before their batch is repeated are named one by one, for the s
 
 import contextlib
 import time
-import zlib
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import frozen
 
@@ -37,14 +35,16 @@ from mdserver.pipeline.archive.batches import Archived, ArchiveRun, Written, arc
 from mdserver.pipeline.common import checkpoints, delta, rows
 from mdserver.pipeline.common.checkpoints import StreamCheckpoint
 from mdserver.pipeline.common.delta import TableBatch
-from mdserver.pipeline.common.numbered import Missing, sealed, walk
+from mdserver.pipeline.common.numbered import Missing
 from mdserver.pipeline.common.requirements import PipelineError
-from mdserver.pipeline.common.sources import JournalSource
+from mdserver.pipeline.common.sources import (
+    JournalSource,
+    MemberSource,
+    ShippedSource,
+    segment_lines,
+)
 from mdserver.pipeline.common.spark_errors import reason_of
-
-MARK_BYTES = 64 << 10
-"""How much of a segment's end is in its mark."""
-
+from mdserver.pipeline.common.stream_segments import StreamSegments
 
 SEGMENTS_MAX = 1_000
 """The most segments of one batch: the driver has a list of them."""
@@ -64,7 +64,9 @@ class SegmentPlan:
     repeated: bool = False
 
 
-def plan(folder: Path, after: int, bytes_max: int, end: int | None = None) -> SegmentPlan | None:
+def plan(
+    segments: StreamSegments, after: int, bytes_max: int, end: int | None = None
+) -> SegmentPlan | None:
     """Return the plan of the batch behind the segment `after`, None if nothing there is sealed.
 
     The batch is a hole, if there is one right behind `after` and a sealed segment behind that; else
@@ -73,62 +75,64 @@ def plan(folder: Path, after: int, bytes_max: int, end: int | None = None) -> Se
     segments.
     """
     if end is not None:
-        return _repeated(folder, after, end)
+        return _repeated(segments, after, end)
     numbers: list[int] = []
     hole: Missing | None = None
     total = 0
-    for found in walk(folder, after + 1):
+    for found in segments.walk(after + 1):
         if isinstance(found, Missing):
             if numbers:
                 break
             hole = found
             continue
-        try:
-            size = sealed(folder, found).stat().st_size
-        except FileNotFoundError:
-            break  # it is still open, or was deleted since the listing, which the next plan shows
+        if found.size_bytes is None:
+            break
         if hole is not None:
             return SegmentPlan((), (hole,), hole.last)
-        if numbers and (total + size > bytes_max or len(numbers) >= SEGMENTS_MAX):
+        if numbers and (total + found.size_bytes > bytes_max or len(numbers) >= SEGMENTS_MAX):
             break
-        numbers.append(found)
-        total += size
+        numbers.append(found.number)
+        total += found.size_bytes
     return SegmentPlan(tuple(numbers), (), numbers[-1]) if numbers else None
 
 
-def _repeated(folder: Path, after: int, end: int) -> SegmentPlan:
+def _repeated(segments: StreamSegments, after: int, end: int) -> SegmentPlan:
     """Return the plan of a batch that is repeated: up to `end`, with what is left of it."""
     whole = range(after + 1, end + 1)
-    numbers = tuple(number for number in whole if sealed(folder, number).exists())
+    numbers = tuple(number for number in whole if segments.exists(number))
     missing = sorted(set(whole) - set(numbers))
     return SegmentPlan(
         numbers, tuple(Missing(number, number) for number in missing), end, repeated=True
     )
 
 
-def mark(path: Path) -> str:
-    """Return a text that tells a segment from another one of the same number: size and checksum.
-
-    After a restore of an older copy the server gives numbers again that were archived.
-    """
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - MARK_BYTES))
-        return f"{size}-{zlib.crc32(file.read()):08x}"
-
-
 def run_journals(
-    run: ArchiveRun, journals: Sequence[JournalSource], *, once: bool, trigger_s: float = 1.0
+    run: ArchiveRun,
+    journals: Sequence[JournalSource],
+    shipped: Callable[[], Sequence[ShippedSource]] | None = None,
+    *,
+    once: bool,
+    trigger_s: float = 1.0,
 ) -> None:
     """Archive what is sealed, for ever, or with `once` until there is no more.
 
-    The journals take turns, a batch of each stream at a time. `trigger_s` is the pause when nothing
-    was found. Raises PipelineError if a journal has none of the known streams, if two journals are
-    one or copies of one, if a stream is not the one that was archived, or if a batch fails. What
-    was wrong with any of them at the start is found before the first batch.
+    `shipped` is asked again and again for the streams that there are in a place, so those of a
+    member that joins the cluster are archived too. The journals take turns, a batch of each stream
+    at a time. `trigger_s` is the pause when nothing was found. Raises PipelineError if a journal
+    has none of the known streams, if two journals are one or copies of one, if a stream is not the
+    one that was archived, or if a batch fails. What was wrong with any of them at the start is
+    found before the first batch.
     """
-    archives = [JournalArchive(run, each, several=len(journals) > 1) for each in journals]
+    several = shipped is not None or len(journals) > 1
+    archives = [JournalArchive(run, each, several=several) for each in journals]
+    known: set[ShippedSource] = set()
     while True:
+        for source in shipped() if shipped is not None else ():
+            if source not in known:
+                known.add(source)
+                archives.append(JournalArchive(run, source, several=True))
+        if once and not archives:
+            raise PipelineError("there is nothing to archive: nothing was shipped to this place")
         # Streams that began since the last turn are looked for in all journals, and compared,
         # before one of them is opened: opening writes a checkpoint.
         for archive in archives:
@@ -153,9 +157,9 @@ def _check_different(archives: Sequence["JournalArchive"]) -> None:
             other = seen.setdefault(identifier, archive) if identifier else archive
             if other is archive:
                 continue
-            if other.folder.samefile(archive.folder):
-                raise PipelineError(f"{other.folder} and {archive.folder} are the same folder")
-            raise PipelineError(f"{other.folder} and {archive.folder} are copies of one journal")
+            if other.is_same_folder(archive):
+                raise PipelineError(f"{other.source} and {archive.source} are the same folder")
+            raise PipelineError(f"{other.source} and {archive.source} are copies of one journal")
 
 
 class JournalArchive:
@@ -165,11 +169,10 @@ class JournalArchive:
     has the checkpoints, and `_read` the last archived segment of each.
     """
 
-    def __init__(self, run: ArchiveRun, source: JournalSource, *, several: bool = False) -> None:
-        self.folder = source.folder
+    def __init__(self, run: ArchiveRun, source: MemberSource, *, several: bool = False) -> None:
+        self.source = source
         self.identifiers: dict[str, str | None] = {}
         self._run = run
-        self._source = source
         self._several = several
         self._streams: dict[str, StreamCheckpoint] = {}
         self._read: dict[str, int] = {}
@@ -179,14 +182,20 @@ class JournalArchive:
 
         Raises PipelineError if there is none, as in a folder on which nothing is mounted.
         """
-        for name in rows.STREAMS:
-            if name not in self.identifiers and self._source.has(name):
-                self.identifiers[name] = self._source.identifier(name)
+        for name in self.source.streams(rows.STREAMS):
+            if name not in self.identifiers:
+                self.identifiers[name] = self.source.identifier(name)
         if not self.identifiers:
             with self._named():
                 raise PipelineError(
                     "there is nothing to archive: the source has none of the known streams"
                 )
+
+    def is_same_folder(self, other: "JournalArchive") -> bool:
+        """Return whether both journals are read from one folder."""
+        sources = (self.source, other.source)
+        folders = [source.folder for source in sources if isinstance(source, JournalSource)]
+        return len(folders) == 2 and folders[0].samefile(folders[1])
 
     def open(self) -> None:
         """Open the streams that were found and are not open yet.
@@ -217,7 +226,7 @@ class JournalArchive:
         except PipelineError as error:
             if not self._several:
                 raise
-            raise PipelineError(f"{self.folder}: {error}") from error
+            raise PipelineError(f"{self.source}: {error}") from error
 
     def _open(self, name: str, identifier: str | None) -> None:
         """Begin with a stream that is there: find its position, and check that it is the same."""
@@ -232,7 +241,7 @@ class JournalArchive:
         checkpoint = checkpoints.opened(
             self._run.tables,
             name,
-            self._source.identity(self._run.spark, name),
+            self.source.identity(self._run.spark, name),
             new=self._run.new_source,
             spark=False,
             identifier=identifier,
@@ -242,7 +251,7 @@ class JournalArchive:
         self._check(checkpoint, read)
         self._streams[name], self._read[name] = checkpoint, read
         if read:  # the last run may have ended before it wrote the position
-            self._source.done(name, read, checkpoint.source)
+            self.source.done(name, read, checkpoint.source)
 
     def _check(self, checkpoint: StreamCheckpoint, read: int) -> None:
         """Raise PipelineError unless the stream is the one that was archived up to `read`.
@@ -251,8 +260,8 @@ class JournalArchive:
         is smaller, or, if segments were written to the copy meanwhile, by the mark.
         """
         name = checkpoint.stream
-        checkpoint.check(self._source.identity(self._run.spark, name))
-        last = self._source.last(name)
+        checkpoint.check(self.source.identity(self._run.spark, name))
+        last = self.source.last(name)
         if last is not None and last < read:
             older = f"its last segment is {last}, and {read} segments of it were archived"
         elif not self._is_known(checkpoint, read):
@@ -273,12 +282,9 @@ class JournalArchive:
         if noted is None or noted[0] != read:
             return True
         try:
-            return mark(sealed(self._folder(checkpoint.stream), read)) == noted[1]
+            return self.source.segments(checkpoint.stream).mark(read) == noted[1]
         except FileNotFoundError:
             return True
-
-    def _folder(self, name: str) -> Path:
-        return self._source.folder / name
 
     def _batch(self, name: str) -> bool:
         """Archive one batch of a stream; return whether there was one."""
@@ -286,13 +292,14 @@ class JournalArchive:
         # The number in `quarantine` is greater only if a run ended in the middle of a batch.
         aside = delta.table(self._run.tables, "quarantine").transaction_version(checkpoint.job) or 0
         end = aside if aside > read else None
-        planned = plan(self._folder(name), read, self._source.batch_bytes, end)
+        segments = self.source.segments(name)
+        planned = plan(segments, read, self.source.batch_bytes, end)
         if planned is None:
             return False
         try:
             self._archive(checkpoint, planned, read)
         except Exception as error:
-            gone = not all(sealed(self._folder(name), n).exists() for n in planned.numbers)
+            gone = not all(segments.exists(number) for number in planned.numbers)
             if gone and not isinstance(error, PipelineError):
                 return True  # a segment was deleted meanwhile: the next plan has it as missing
             raise PipelineError(f"archiving {name} failed: {reason_of(error)}") from error
@@ -310,18 +317,19 @@ class JournalArchive:
             lambda: self._check(checkpoint, read),
             source=checkpoint.number,
         )
+        segments = self.source.segments(stream.name)
         written = Written(0)
         if planned.numbers:
-            raw = self._source.frame(self._run.spark, stream.name, planned.numbers)
             shared = self._several or checkpoints.sources(self._run.tables, stream.name) > 1
-            written = archive_batch(raw, batch, stream, self._run.tables, shared=shared)
+            with segments.paths(planned.numbers) as paths:
+                raw = segment_lines(self._run.spark, paths)
+                written = archive_batch(raw, batch, stream, self._run.tables, shared=shared)
         else:  # all its segments are missing, but its number must be in the table
             delta.commit_nothing(self._run.tables, stream.table, batch)
         if planned.numbers and planned.numbers[-1] == planned.end:
-            last = sealed(self._folder(stream.name), planned.end)
             with contextlib.suppress(FileNotFoundError):
-                checkpoint.note(self._run.tables, planned.end, mark(last))
-        self._source.done(stream.name, planned.end, checkpoint.source)
+                checkpoint.note(self._run.tables, planned.end, segments.mark(planned.end))
+        self.source.done(stream.name, planned.end, checkpoint.source)
         seconds = time.monotonic() - began
         self._run.done(
             Archived(
@@ -337,7 +345,7 @@ class JournalArchive:
 
     def _name(self, checkpoint: StreamCheckpoint, planned: SegmentPlan) -> None:
         """Name the segments that are missing in `quarantine`, each of them once."""
-        of = f" of {self.folder}" if self._several else ""
+        of = f" of {self.source}" if self._several else ""
         for hole in planned.missing:
             job, named = f"{checkpoint.job}-missing", 0
             if planned.repeated:

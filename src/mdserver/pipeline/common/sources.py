@@ -7,7 +7,7 @@ the segments from `src_partition` to `src_pos`, which are missing.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,16 @@ from mdserver.journal import segments
 from mdserver.limits import MB
 from mdserver.pipeline.common import plain, tail
 from mdserver.pipeline.common.checkpoints import PLACE
-from mdserver.pipeline.common.numbered import sealed
 from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.shipped import ShippedStream
+from mdserver.pipeline.common.stream_segments import (
+    FolderSegments,
+    StreamSegments,
+    of_shipped,
+)
 
+BATCH_BYTES = 512 * MB
+"""The most bytes of a batch of the archive, which has one segment at least."""
 API_TIMEOUT_MS = "30000"
 TIMED_EVERY = 16
 """Of so many records of a partition one is read for its time, even if no rule watches it."""
@@ -40,14 +47,18 @@ class JournalSource:
     """The segments of a journal, whose folder holds one folder for each stream."""
 
     folder: Path
-    batch_bytes: int = 512 * MB
-    """The most bytes of a batch of the archive, which has one segment at least."""
+    batch_bytes: int = BATCH_BYTES
 
-    def frame(self, spark: SparkSession, stream: str, numbers: Sequence[int]) -> DataFrame:
-        """Return the lines of these sealed segments of a stream."""
-        paths = [str(sealed(self.folder / stream, number)) for number in numbers]
-        # By default Spark also ends a line at a carriage return.
-        return self._raw(spark.read.option("lineSep", "\n").text(paths))
+    def __str__(self) -> str:
+        return str(self.folder)
+
+    def streams(self, names: Iterable[str]) -> list[str]:
+        """Return those of the streams that the journal has."""
+        return [name for name in names if self.has(name)]
+
+    def segments(self, stream: str) -> StreamSegments:
+        """Return the sealed segments of a stream."""
+        return FolderSegments(self.folder / stream)
 
     def follow(self, spark: SparkSession, stream: str) -> DataFrame:
         """Return the stream's lines as they are written, also those of the open segment.
@@ -103,16 +114,57 @@ class JournalSource:
     def _path(self, stream: str) -> str:
         return str(self.folder / stream)
 
-    @staticmethod
-    def _raw(lines: DataFrame) -> DataFrame:
-        number = f.substring(f.col("_metadata.file_name"), *SEGMENT_NUMBER)
-        return lines.select(
-            "value",
-            f.lit(None).cast("timestamp").alias("ts_broker"),
-            f.lit("journal").alias("src_kind"),
-            number.cast("bigint").alias("src_partition"),
-            f.lit(None).cast("bigint").alias("src_pos"),
-        )
+
+@frozen
+class ShippedSource:
+    """One stream of a member's journal, in the place that `mdserver ship` sent it to.
+
+    With `remote` Spark reads it from there, and not copies of it.
+    """
+
+    of: ShippedStream
+    batch_bytes: int = BATCH_BYTES
+    remote: bool = False
+
+    def __str__(self) -> str:
+        return str(self.of)
+
+    def streams(self, names: Iterable[str]) -> list[str]:
+        """Return the stream, if it is one of these."""
+        return [name for name in names if name == self.of.stream]
+
+    def segments(self, stream: str) -> StreamSegments:  # noqa: ARG002
+        """Return the segments of the stream."""
+        return of_shipped(self.of, remote=self.remote)
+
+    def done(self, stream: str, segment: int, source: Mapping[str, str]) -> None:
+        """Do nothing: the place keeps segments as long as its owner says."""
+
+    def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:  # noqa: ARG002
+        """Return the stream's identifier, which is part of its name there."""
+        return {name_of(stream): self.of.identifier}
+
+    def identifier(self, stream: str) -> str | None:  # noqa: ARG002
+        """Return the stream's identifier."""
+        return self.of.identifier
+
+    def last(self, stream: str) -> int | None:  # noqa: ARG002
+        """Return None: the number of the stream's last segment is not known there."""
+        return None
+
+
+def segment_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Return the lines of sealed segments, whose files have the names of segments."""
+    # By default Spark also ends a line at a carriage return.
+    lines = spark.read.option("lineSep", "\n").text(list(paths))
+    number = f.substring(f.col("_metadata.file_name"), *SEGMENT_NUMBER)
+    return lines.select(
+        "value",
+        f.lit(None).cast("timestamp").alias("ts_broker"),
+        f.lit("journal").alias("src_kind"),
+        number.cast("bigint").alias("src_partition"),
+        f.lit(None).cast("bigint").alias("src_pos"),
+    )
 
 
 @frozen
@@ -218,4 +270,6 @@ def _identified(topic: str) -> str:
     return f"topic {topic}"
 
 
+MemberSource = JournalSource | ShippedSource
+"""Streams of one member's journal, wherever their segments are."""
 Source = JournalSource | KafkaSource

@@ -1,0 +1,286 @@
+"""Objects by name, in a folder or in an object store: `s3`, `s3a`, `gs`, `az`, `abfss`.
+
+An object is there whole or not at all. `create` makes one and never changes one that is there, also
+if two processes try at the same time: in a folder by a link to a finished file, in an object store
+by a condition on the request (RFC 9110, section 13.1.2, `If-None-Match: *`).
+
+Credentials come from the environment alone, under the names that the libraries of each provider
+have (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_KEY` ...).
+Nothing here needs Spark.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from attrs import frozen
+
+from mdserver.journal.segments import sync_folder
+from mdserver.pipeline.common.requirements import PipelineError
+
+SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
+RETRY_S = 60.0
+"""How long a request that fails is tried again before the job ends."""
+LEFT_S = 3600.0
+"""How old a file is that no living process is writing."""
+REASON_CHARACTERS_MAX = 300
+ERROR_BODY = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
+
+
+class ObjectStore(Protocol):
+    """A place for objects. Names have slashes; all methods block and raise PipelineError."""
+
+    @property
+    def uri(self) -> str:
+        """The place in words: a URI, or the path of a folder."""
+
+    def check(self) -> None:
+        """Raise PipelineError if the place is not there, or refuses to be listed."""
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Make an object that survives a power cut; return False if there is one of that name."""
+
+    def content(self, name: str) -> bytes:
+        """Return an object. Raises FileNotFoundError if there is none."""
+
+    def tail(self, name: str, bytes_max: int) -> tuple[int, bytes]:
+        """Return an object's size and last bytes. Raises FileNotFoundError if there is none."""
+
+    def fetch(self, name: str, path: Path) -> None:
+        """Copy an object into a file. Raises FileNotFoundError if there is none."""
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes of the objects directly below a folder, by the last part of the name."""
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the last part of the name of each folder directly below a folder, sorted."""
+
+
+def is_uri(text: str) -> bool:
+    """Return whether a text names a place by a scheme, and is not the path of a folder."""
+    return "://" in text
+
+
+def opened(place: str) -> ObjectStore:
+    """Return the store at a URI, or at the path of a folder.
+
+    Nothing is asked of it yet. Raises PipelineError if the URI is of no use, or if the library for
+    it is missing.
+    """
+    if not is_uri(place):
+        return FolderStore(Path(place).resolve())
+    parts = urlsplit(place)
+    if parts.scheme == "file":
+        return FolderStore(Path(parts.path))
+    if parts.scheme not in SCHEMES:
+        raise PipelineError(
+            f"{parts.scheme}:// is no place that is known: give a folder, file:// or"
+            f" {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
+        )
+    if parts.password is not None:
+        raise PipelineError(
+            "an address with a password would be seen by all users of the computer: give"
+            " credentials by the environment"
+        )
+    return RemoteStore(place.rstrip("/"))
+
+
+@frozen
+class FolderStore:
+    """A folder as a store."""
+
+    path: Path
+
+    @property
+    def uri(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def check(self) -> None:
+        """Raise PipelineError if the folder is not there."""
+        if not self.path.is_dir():
+            raise PipelineError(f"{self.path} is no folder: make it, or mount what it stands for")
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Make an object that survives a power cut; return False if there is one of that name."""
+        path = self.path / name
+        with self._told(path):
+            if path.exists():
+                return False
+            _make(path.parent)
+            fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+            try:
+                with fresh.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                _remove_left(path, fresh.stat().st_mtime - LEFT_S)
+                try:
+                    path.hardlink_to(fresh)
+                except FileExistsError:
+                    return False
+            finally:
+                fresh.unlink(missing_ok=True)
+            sync_folder(path.parent)
+        return True
+
+    def content(self, name: str) -> bytes:
+        """Return an object. Raises FileNotFoundError if there is none."""
+        with self._told(self.path / name):
+            return (self.path / name).read_bytes()
+
+    def tail(self, name: str, bytes_max: int) -> tuple[int, bytes]:
+        """Return an object's size and last bytes. Raises FileNotFoundError if there is none."""
+        with self._told(self.path / name), (self.path / name).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - bytes_max))
+            return size, file.read()
+
+    def fetch(self, name: str, path: Path) -> None:
+        """Copy an object into a file. Raises FileNotFoundError if there is none."""
+        path.write_bytes(self.content(name))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes of the objects directly below a folder, by the last part of the name."""
+        found = {}
+        for path in self._below(folder):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file():
+                    found[path.name] = path.stat().st_size
+        return found
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the last part of the name of each folder directly below a folder, sorted."""
+        return sorted(path.name for path in self._below(folder) if path.is_dir())
+
+    def _below(self, folder: str) -> list[Path]:
+        with self._told(self.path / folder):
+            try:
+                return [path for path in (self.path / folder).iterdir() if path.name[0] != "."]
+            except FileNotFoundError:
+                return []
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _told(path: Path) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise PipelineError(f"{path}: {error.strerror}") from error
+
+
+def _remove_left(path: Path, before: float) -> None:
+    """Remove what processes that were killed left of an object before a time of this file system.
+
+    What is younger may be of a process that is at work.
+    """
+    for left in path.parent.glob(f".{path.name}.*"):
+        with contextlib.suppress(FileNotFoundError):
+            if left.stat().st_mtime < before:
+                left.unlink()
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, so that their names survive a power cut."""
+    if folder.is_dir():
+        return
+    _make(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+class RemoteStore:
+    """An object store that is reached by HTTP. Raises PipelineError without its library."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        try:
+            from obstore.exceptions import AlreadyExistsError, BaseError
+            from obstore.store import from_url
+        except ModuleNotFoundError:
+            raise PipelineError(
+                f"{urlsplit(uri).scheme}:// needs the package obstore: install the extra `ship`"
+                " (in the folder of the mdserver repository: pip install '.[ship]')"
+            ) from None
+        self._exists: type[Exception] = AlreadyExistsError
+        self._failures: tuple[type[Exception], ...] = (BaseError, OSError, ValueError)
+        with self._told():
+            self._store: Any = from_url(
+                uri, retry_config={"retry_timeout": timedelta(seconds=RETRY_S)}
+            )
+
+    def check(self) -> None:
+        """Raise PipelineError if the place is not there, or refuses to be listed."""
+        try:
+            self.folders("")
+        except FileNotFoundError as error:
+            raise PipelineError(f"{self.uri}: {_reason(error)}") from None
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Make an object that survives a power cut; return False if there is one of that name."""
+        with self._told():
+            try:
+                # In parts it could not be made on the condition that there is none.
+                self._store.put(name, content, mode="create", use_multipart=False)
+            except self._exists:
+                return False
+            except FileNotFoundError as error:
+                raise PipelineError(f"{self.uri}: {_reason(error)}") from None
+        return True
+
+    def content(self, name: str) -> bytes:
+        """Return an object. Raises FileNotFoundError if there is none."""
+        with self._told():
+            return bytes(self._store.get(name).bytes())
+
+    def tail(self, name: str, bytes_max: int) -> tuple[int, bytes]:
+        """Return an object's size and last bytes. Raises FileNotFoundError if there is none."""
+        with self._told():
+            size = self._store.head(name)["size"]
+            length = min(size, bytes_max)
+            if not length:
+                return size, b""
+            return size, bytes(self._store.get_range(name, start=size - length, length=length))
+
+    def fetch(self, name: str, path: Path) -> None:
+        """Copy an object into a file. Raises FileNotFoundError if there is none."""
+        with self._told(), path.open("wb") as file:
+            for part in self._store.get(name):
+                file.write(part)
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Return the sizes of the objects directly below a folder, by the last part of the name."""
+        with self._told():
+            found = self._store.list_with_delimiter(folder)["objects"]
+        return {each["path"].rpartition("/")[2]: each["size"] for each in found}
+
+    def folders(self, folder: str) -> list[str]:
+        """Return the last part of the name of each folder directly below a folder, sorted."""
+        with self._told():
+            found = self._store.list_with_delimiter(folder)["common_prefixes"]
+        return sorted(each.rstrip("/").rpartition("/")[2] for each in found)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except self._failures as error:
+            raise PipelineError(f"{self.uri}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return what an object store said, as one sentence."""
+    said = ERROR_BODY.search(str(error))
+    if said is not None:
+        return f"{said[1]}: {said[2]}" if said[2] else said[1]
+    return str(error).partition("\n")[0][:REASON_CHARACTERS_MAX]

@@ -1,0 +1,71 @@
+"""Objects in a folder and in an object store: whole or not there, and never replaced."""
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mdserver.pipeline.common import object_store
+from mdserver.pipeline.common.object_store import FolderStore, ObjectStore
+from mdserver.pipeline.common.requirements import PipelineError
+
+
+def test_an_object_is_never_replaced(store: ObjectStore) -> None:
+    assert store.create("a/b", b"first")
+    assert not store.create("a/b", b"second")
+    assert store.content("a/b") == b"first"
+
+
+def test_of_several_that_create_one_object_one_does(store: ObjectStore) -> None:
+    contents = [b"%d" % number for number in range(8)]
+    made: list[bytes] = []
+
+    def create(content: bytes) -> None:
+        if store.create("a/b", content):
+            made.append(content)
+
+    threads = [threading.Thread(target=create, args=(content,)) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [store.content("a/b")]
+
+
+def test_what_is_read_and_listed(store: ObjectStore, tmp_path: Path) -> None:
+    for name in ("x/1/a", "x/1/b", "x/2/c", "y/d"):
+        store.create(name, name.encode())
+    assert store.folders("x") == ["1", "2"]
+    assert store.folders("") == ["x", "y"]
+    assert store.sizes("x/1") == {"a": 5, "b": 5}
+    assert store.sizes("x") == store.sizes("missing") == {}
+    assert store.folders("missing") == []
+    assert store.tail("x/1/a", 3) == (5, b"1/a")
+    assert store.tail("x/1/a", 9) == (5, b"x/1/a")
+    store.fetch("x/2/c", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == b"x/2/c"
+    for read in (store.content, lambda name: store.tail(name, 1)):
+        with pytest.raises(FileNotFoundError):
+            read("x/3")
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name, moment in ((".b.0123", 0.0), (".b.4567", time.time())):
+        (tmp_path / "a" / name).write_bytes(b"half")
+        os.utime(tmp_path / "a" / name, (moment, moment))
+    FolderStore(tmp_path).create("a/b", b"whole")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".b.4567", "b"]
+    assert FolderStore(tmp_path).sizes("a") == {"b": 5}
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"no folder")
+    with pytest.raises(PipelineError, match=r"a/b: (Not a directory|File exists)"):
+        FolderStore(tmp_path).create("a/b", b"x")
+
+
+def test_a_uri_of_a_folder(tmp_path: Path) -> None:
+    assert object_store.opened(f"file://{tmp_path}") == FolderStore(tmp_path)
