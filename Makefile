@@ -261,6 +261,24 @@ check-native: $(VENV)/.dev ## the native code with AddressSanitizer and Undefine
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 	MDSERVER_TESTED_SENDS=build/native/sanitized/_sends.abi3.so $(BIN)/python -m pytest -q $(NATIVE_TESTS)
 
+# Other servers for comparisons: NATS and Centrifuge, which Centrifugo is made of, from Go's module
+# proxy, the others from npm's registry.
+PEERS := build/bench-peers
+build/go/nats-server:
+	GOBIN=$(CURDIR)/build/go go install github.com/nats-io/nats-server/v2@v2.14.0
+
+build/go/centrifuge: tests/peers/centrifuge/main.go tests/peers/centrifuge/go.mod
+	cd tests/peers/centrifuge && go build -o $(CURDIR)/$@ .
+
+$(PEERS)/node_modules/.package-lock.json: $(wildcard tests/peers/servers/*)
+	@{ command -v node && command -v npm; } > /dev/null || { $(INSTALL) nodejs npm > /dev/null; } || true
+	mkdir -p $(PEERS) && cp tests/peers/servers/* $(PEERS)
+	cd $(PEERS) && npm install --silent --no-audit --no-fund && touch node_modules/.package-lock.json
+
+.PHONY: bench-peers
+bench-peers: $(VENV)/.dev build/go/nats-server build/go/centrifuge $(PEERS)/node_modules/.package-lock.json ## the same load on mdserver, NATS, Centrifuge, Socket.IO, an MQTT broker and ws; minutes
+	$(BIN)/python -m tests.peers
+
 bench-check: $(VENV)/.dev ## compare costs of publications with docs/performance.json; fails at 10 % more
 	$(BIN)/python -m tests.guard
 

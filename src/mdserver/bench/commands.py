@@ -16,6 +16,7 @@ from mdserver.bench import publish as publish_bench
 from mdserver.bench import restart as restart_bench
 from mdserver.bench import subjects as subjects_bench
 from mdserver.bench.attackers import ATTACKS
+from mdserver.bench.encodings import ADAPTERS
 from mdserver.bench.open_loop import BenchProgress, OpenLoad
 from mdserver.bench.options import (
     AGAINST,
@@ -60,7 +61,9 @@ def bench() -> None:
     """
 
 
-@measurement(bench, SUBSCRIBERS, BYTES, BURSTS, SECONDS, FLOOR, servers=True)
+@measurement(
+    bench, SUBSCRIBERS, BYTES, BURSTS, SECONDS, FLOOR, servers=True, adapters=sorted(ADAPTERS)
+)
 def fanout(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     """Deliveries a second from one publisher to N subscribers.
 
@@ -120,7 +123,7 @@ def _of_connections(name: str, connections: int, summary: str) -> click.Command:
     measure.__name__, measure.__doc__ = name, summary
     meaning = "WebSocket connections that are opened, each with a subscription."
     count = whole("--connections", connections, CONNECTIONS_MAX, meaning)
-    return measurement(bench, count, OPENING, servers=True)(measure)
+    return measurement(bench, count, OPENING, servers=True, adapters=sorted(ADAPTERS))(measure)
 
 
 _of_connections("idle", 10_000, "Resident memory of the server for each idle connection.")
@@ -157,6 +160,7 @@ def publish(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     SECONDS,
     AGAINST,
     servers=True,
+    adapters=sorted(set(ADAPTERS) - {"websocket"}),  # which has no subjects
 )
 def subjects(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     """Deliveries a second to many subjects with one subscriber each.

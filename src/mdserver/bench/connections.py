@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Self
 
-from mdserver.bench.opening import Opening, Talk, pinged
+from mdserver.bench.opening import Opening, Talk, answered, pinged
 from mdserver.bench.processes import BenchError
 from mdserver.bench.target import ServerAddress
 from mdserver.bench.verify import ReceivedStream, Verifier
@@ -101,6 +101,16 @@ class Connections:
         while waiting:
             for connection in self._ready(f"{waiting} subscribers got no answer to a ping"):
                 waiting -= self._step(connection)
+
+    def drain(self) -> None:
+        """Take what is there without waiting; raise BenchError if a server refused something.
+
+        Other servers acknowledge publications or ping, and stop when nobody reads that.
+        """
+        for fd, _ in self._epoll.poll(0, _EVENTS_PER_POLL):
+            connection = self._by_fd[fd]
+            self._verifier.received(connection.stream, _read(connection))
+            answered(connection.stream)
 
     def receive(
         self, deliveries: int, timeout_s: float, arrived: Callable[[int], None] | None = None

@@ -162,6 +162,8 @@ def server_side(
                 for number in numbers
             ]
             publisher.socket.send(sent(publisher.stream.codec, commands, join=False))
+            if encoding.server is None:
+                publishers.drain()
 
         yield FanoutSide(target.pid, subscribers, verifier, publish)
         publishers.fence()

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColum
 from rich.progress import Progress as Bars
 
 from mdserver.bench import results
-from mdserver.bench.encodings import ENCODINGS
+from mdserver.bench.encodings import ADAPTERS, ENCODINGS, Encoding
 from mdserver.bench.open_loop import BenchProgress
 from mdserver.bench.report import write_report
 from mdserver.bench.stamps import CONTENT_BYTES_MIN
@@ -241,12 +241,14 @@ def measurement(
     group: click.Group,
     *options: Option,
     servers: bool = False,
+    adapters: Sequence[str] = (),
     judge: Callable[[Sequence[results.Row]], str | None] = lambda _: None,
 ) -> Callable[[Measure], click.Command]:
     """Make a command of the group from a function that takes progress and load and returns rows.
 
-    With `servers` it takes servers that run already, and the load gets them as `running`. The rows
-    are shown. `judge` returns what is wrong with them, or None; a text makes the exit status 1.
+    With `servers` it takes servers that run already, and the load gets them as `running`;
+    `adapters` are those by which it can speak to other servers. The rows are shown. `judge` returns
+    what is wrong with them, or None; a text makes the exit status 1.
     """
 
     def decorate(measure: Measure) -> click.Command:
@@ -262,8 +264,9 @@ def measurement(
             limits = [_threshold(text) for text in thresholds]
             if servers:
                 load["running"] = _running(load)
+            spoken = _spoken(encoding, load.pop("adapter", None), load.get("running"))
             with shown_progress() as progress:
-                rows = measure(progress, encoding=ENCODINGS[encoding], **load)
+                rows = measure(progress, encoding=spoken, **load)
             broken = [sentence for limit in limits for sentence in limit.broken_by(rows)]
             wrong = judge(rows)
             if wrong is not None:
@@ -271,7 +274,8 @@ def measurement(
             report(rows, broken, form, json_file, report_file)
 
         with_options: Callable[..., None] = command
-        for option in reversed((*options, *(SERVERS if servers else ()), *SHARED)):
+        of_servers = (*(SERVERS if servers else ()), *((_adapter(adapters),) if adapters else ()))
+        for option in reversed((*options, *of_servers, *SHARED)):
             with_options = option(with_options)
         return group.command()(with_options)
 
@@ -311,6 +315,23 @@ def command_line() -> list[str]:
     context = click.get_current_context(silent=True)
     token = context.params.get("token") if context is not None else None
     return [word.replace(token, "TOKEN") if token else word for word in words]
+
+
+def _adapter(names: Sequence[str]) -> Option:
+    return click.option(
+        "--adapter",
+        type=click.Choice(sorted(names)),
+        help="What --server names is another kind of server, to which the clients speak so.",
+    )
+
+
+def _spoken(encoding: str, adapter: str | None, running: Running | None) -> Encoding:
+    """Return what clients speak."""
+    if adapter is None:
+        return ENCODINGS[encoding]
+    if running is None:
+        raise click.UsageError("--adapter is for servers that --server names")
+    return ADAPTERS[adapter]
 
 
 def _threshold(text: str) -> Threshold:

@@ -58,6 +58,7 @@ class SubjectsSide:
     subscribers: Connections
     verifier: Verifier
     write: Callable[[bytes], int]
+    drain: Callable[[], None]
     encoded: Callable[[Sequence[Publish]], bytes]
     published: int = 0
 
@@ -95,6 +96,8 @@ class SubjectsSide:
         )
         if self.write(wire) < len(wire):
             raise BenchError("the server reads too slowly: lower --window")
+        if load.encoding.server is None:
+            self.drain()
         self.published += load.batch
 
     def finish(self) -> None:
@@ -169,6 +172,13 @@ def _side(load: SubjectsLoad, python: str | None = None) -> Iterator[SubjectsSid
             return sent(publisher.stream.codec, commands, join=False)
 
         yield SubjectsSide(
-            load, target, user, subscribers, verifier, publisher.socket.send, encoded
+            load,
+            target,
+            user,
+            subscribers,
+            verifier,
+            publisher.socket.send,
+            publishers.drain,
+            encoded,
         )
         publishers.fence()

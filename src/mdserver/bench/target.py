@@ -11,7 +11,7 @@ from attrs import frozen
 
 from mdserver.bench import processes
 from mdserver.bench.encodings import Encoding
-from mdserver.bench.opening import WebSocketOpening
+from mdserver.bench.opening import AdapterOpening, Opening, WebSocketOpening
 from mdserver.bench.wire import Upgrade
 from mdserver.core.commands import Connect, WireCommand
 from mdserver.errors import ConfigError
@@ -99,9 +99,11 @@ class ServersUnderTest:
         """Where clients connect."""
         return self.running.addresses
 
-    def opening(self, encoding: Encoding, commands: Sequence[WireCommand] = ()) -> WebSocketOpening:
+    def opening(self, encoding: Encoding, commands: Sequence[WireCommand] = ()) -> Opening:
         """Return how a client opens that sends these commands first."""
-        upgrade = Upgrade(str(self.addresses[0]), encoding.subprotocol)
+        upgrade = Upgrade(str(self.addresses[0]), encoding.subprotocol, encoding.path)
+        if encoding.server is None:
+            return AdapterOpening(upgrade, Connect(token=self.running.token), commands)
         return WebSocketOpening(upgrade, [*self.running.hello(), *commands])
 
     @property

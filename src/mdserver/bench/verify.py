@@ -14,6 +14,7 @@ from collections.abc import Callable
 from attrs import frozen
 
 from mdserver.bench import wire
+from mdserver.bench.adapters.adapter import PONG, AdapterCodec
 from mdserver.bench.results import Row
 from mdserver.codec.encoding import ClientCodec
 from mdserver.core.events import Connected, MessageEvent, WireEvent
@@ -135,12 +136,18 @@ class Verifier:
                 stream.answer(wire.masked(payload, wire.OPCODE_PONG, _PONG_KEY))
                 clean = False
                 continue
+            if opcode == wire.OPCODE_PONG:  # only adapters send such pings
+                stream.others.append(PONG)
+                clean = False
+                continue
             for event in stream.codec.events(payload):
                 if isinstance(event, MessageEvent):
                     clean &= self._message(stream, event)
                 else:
                     stream.others.append(event)
                     clean = False
+        if isinstance(stream.codec, AdapterCodec):
+            clean &= _answered(stream, stream.codec)
         if clean and frames:
             if len(self._seen) >= _REMEMBERED_MAX:
                 self._seen.clear()
@@ -174,3 +181,13 @@ class Verifier:
     def _fault(self, kind: str, stream: ReceivedStream, expected: int, got: int) -> None:
         if len(self.faults) < FAULTS_KEPT:
             self.faults.append(Fault(kind, stream.subscriber, expected, got))
+
+
+def _answered(stream: ReceivedStream, codec: AdapterCodec) -> bool:
+    """Send what another server wants to hear; return whether the next read begins something new."""
+    answers = codec.taken_answers()
+    for answer in answers:
+        stream.answer(answer)
+    if codec.rest:
+        stream.epoch = 0  # so that the next read is decoded, and not remembered
+    return not answers and not codec.rest

@@ -25,13 +25,14 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
 class Upgrade:
     """The opening handshakes of many connections, which may share a request (section 4.1)."""
 
-    def __init__(self, host: str, subprotocol: str) -> None:
+    def __init__(self, host: str, subprotocol: str, path: str = "/ws") -> None:
         key = base64.b64encode(os.urandom(16))
         self._accept = base64.b64encode(hashlib.sha1(key + _GUID, usedforsecurity=False).digest())
         self.request = (
-            f"GET /ws HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"GET {path} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key.decode()}\r\nSec-WebSocket-Version: 13\r\n"
-            f"Sec-WebSocket-Protocol: {subprotocol}\r\n\r\n"
+            + (f"Sec-WebSocket-Protocol: {subprotocol}\r\n" if subprotocol else "")
+            + "\r\n"
         ).encode()
 
     def rest(self, received: bytes) -> bytes | None:
