@@ -31,9 +31,9 @@ from mdserver.cluster.messages import (
     SendPeer,
 )
 from mdserver.cluster.node import TICK, Input, Node
-from mdserver.cluster.settings import ClusterSettings
+from mdserver.cluster.settings import ClusterSettings, worker_of
 from mdserver.cluster.statistics import NodeStatistics
-from mdserver.cluster.votes import VoteRecord, started
+from mdserver.cluster.votes import Vote, VoteRecord, started
 from mdserver.cluster.wal import AnyWalEntry, WalSynced, WriteWal
 from mdserver.codec.frames import FrameReader
 from mdserver.codec.peer import MESSAGE, message_frame, messages
@@ -133,6 +133,19 @@ class Driver:
         wal = [WAL.decode(entry) for entry in self.disk.wal]
         self.node = Node(broker, rng, cluster, votes, wal, self.clock.now())
         return votes
+
+    def boot_worker(
+        self,
+        broker: BrokerSettings,
+        cluster: ClusterSettings,
+        incarnation: int,
+        rng: random.Random,
+    ) -> None:
+        """Make the node of a worker process, which has no disk."""
+        none = [Vote() for _ in range(broker.groups)]
+        votes = VoteRecord(self.name, "", incarnation, False, none, {})
+        self.life += 1
+        self.node = Node(broker, rng, cluster, votes, now=self.clock.now())
 
     def halt(self, votes: int = 0, wal: int = 0) -> None:
         """Die at once. So many of the writes that are on their way still reach the disk."""
@@ -347,6 +360,7 @@ class Cluster:
         self.links: dict[tuple[str, str], Link] = {}
         self.cut: set[tuple[str, str]] = set()
         self.loss: set[tuple[str, str]] = set()
+        self._workers_started = 0
 
     # Members
 
@@ -367,8 +381,35 @@ class Cluster:
             member.step(TimerDue(TICK))
         self._connect_all()
 
+    def start_worker(self, member: str) -> str:
+        """Start a worker of a member that runs, and link them; return its name.
+
+        As in a server, a worker ends with its member (`kill`), and its name is used again.
+        """
+        self._workers_started += 1
+        number = 1
+        while (name := f"{member}/worker-{number}") in self.members:
+            number += 1
+        worker = self.members[name] = Member(self, name, Disk())
+        worker.clock.jump(self.heap.now)
+        broker = BrokerSettings(member=name, groups=self.groups, publisher_secret=PUBLISHER_SECRET)
+        rng = random.Random(self.rng.random())
+        worker.boot_worker(broker, worker_of(member, name), self._workers_started, rng)
+        worker.step(TimerDue(TICK))
+        self.connect(member, name)
+        return name
+
+    def workers_of(self, member: str) -> list[str]:
+        """Return the workers of a member that run."""
+        return [name for name in self.members if name.startswith(f"{member}/")]
+
     def kill(self, name: str) -> None:
-        """End a member at once; nothing that is on its way to the disk gets there."""
+        """End a member at once; nothing that is on its way to the disk gets there.
+
+        Its workers end with it.
+        """
+        for worker in self.workers_of(name):
+            self.kill(worker)
         self.members.pop(name).halt()
         for other in self.members:
             self.disconnect(name, other)
@@ -393,7 +434,7 @@ class Cluster:
             {name: Direction(self.heap, self.rng, delay, self.heap.now) for name in pair}
         )
         for name, other in (pair, pair[::-1]):
-            self.feed(name, PeerUp(other))
+            self.feed(name, PeerUp(other, worker="/" in other))
 
     def connect_later(self, delay: int, first: str, second: str) -> None:
         """Link two members in a while."""
@@ -432,7 +473,7 @@ class Cluster:
     def _connect_all(self) -> None:
         for first in self.members:
             for second in self.members:
-                if first < second:
+                if first < second and "/" not in first + second:
                     self.connect(first, second)
 
     def sent(self, sender: str, receivers: tuple[str, ...], message: AnyPeerMessage) -> None:
@@ -510,7 +551,11 @@ class Cluster:
 
     def coordinator(self, group: int) -> str | None:
         """Return who the members agree coordinates a group; None while they do not."""
-        seen = [member.running.group_statistics(group) for member in self.members.values()]
+        seen = [
+            member.running.group_statistics(group)
+            for name, member in self.members.items()
+            if "/" not in name  # to a worker its own member coordinates everything
+        ]
         found = {one.coordinator for one in seen if one.active}
         return found.pop() if len(found) == 1 else None
 

@@ -336,6 +336,7 @@ WORKER_CONTROL_BYTES_MAX = 64 * MB  # one message to or from a worker, a page of
 WORKER_LINES_BYTES_MAX = 64 * MB  # of audit logs that a worker has not handed over; more are lost
 WORKER_LINES_AT_ONCE_BYTES = 1 * MB  # in one message, which JSON may make several times as long
 WORKER_ASK_TIMEOUT_S = 10
+WORKER_MARGIN_S = 2  # for which a worker waits longer than its server gives a publication
 WORKER_ANSWER_MARGIN_S = 3  # in which an answer still comes back to the one who asked
 WORKER_QUESTIONS_MAX = 256  # of one worker that the others have not answered; more are refused
 # Buckets of addresses whose connections are counted: with three hashes of 20 bits, one address in a

@@ -43,7 +43,7 @@ def test_in_a_cluster_of_one_it_meets_the_links_as_well(tmp_path: Path) -> None:
         "ClusterPassword=sixteen or more characters",
         f"ClusterMemberCoordinationFolder={tmp_path}",
     )
-    assert set(measured.modules) - set(drawn()) == {"server/peers/peers.py"}
+    assert set(measured.modules) - set(drawn()) == {"server/peers/table.py"}
     assert set(drawn()) <= set(measured.modules)
 
 

@@ -33,7 +33,7 @@ from mdserver.cluster.ballots import BallotItem, Ballots
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.guards import Guard
 from mdserver.cluster.leadership import Leadership
-from mdserver.cluster.log import FORGET, GroupLog
+from mdserver.cluster.log import FORGET, GroupLog, Run
 from mdserver.cluster.messages import (
     AcceptItem,
     AckItem,
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from mdserver.cluster.settings import ClusterSettings
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.cluster.wal import WalBuffer
+    from mdserver.cluster.workers import Workers
     from mdserver.core.broker import Broker
     from mdserver.core.message import Entry
     from mdserver.core.proposal import Outcome, Proposal
@@ -89,8 +90,10 @@ GroupItem = (
 class Group:
     """One subject group of one member. Times are in nanoseconds.
 
-    For clients: `followed_at`, when this member last followed the group, and `followed_length`,
-    how much was committed here then. `standard`: the delivery mode is the one without votes.
+    For workers (`cluster/workers.py`): `worker_epoch`, the epoch in which they know the group, and
+    `worker_history`, the history id of that. For clients: `followed_at`, when this member last
+    followed the group, and `followed_length`, how much was committed here then. `standard`: the
+    delivery mode is the one without votes.
     """
 
     __slots__ = (
@@ -102,6 +105,7 @@ class Group:
         "_settings",
         "_storage",
         "_wal",
+        "_workers",
         "acceptor",
         "ballots",
         "coordinator",
@@ -116,6 +120,8 @@ class Group:
         "succession",
         "tracing",
         "transfer",
+        "worker_epoch",
+        "worker_history",
     )
 
     def __init__(
@@ -129,6 +135,7 @@ class Group:
         storage: "StableStorage",
         wal: "WalBuffer",
         forgetting: "Forgetting",
+        workers: "Workers | None",
         rng: "random.Random",
     ) -> None:
         votes = storage.votes
@@ -142,6 +149,7 @@ class Group:
         self._storage = storage
         self._wal = wal
         self._forgetting = forgetting
+        self._workers = workers
         self.tracing = settings.trace
         self.log = GroupLog(settings.log_kept, settings.numbers_kept)
         forgetting.add(self.log)
@@ -157,6 +165,8 @@ class Group:
         self.succession = Succession(self, settings.me, members, outgoing)
         self.followed_at = 0
         self.followed_length = 0
+        self.worker_epoch = 0
+        self.worker_history = ""
 
     # What is known
 
@@ -282,7 +292,9 @@ class Group:
             self.propose()
 
     def resolve(self, outcomes: "Iterable[Outcome]") -> None:
-        """Tell publishers at this member what became of their publications."""
+        """Tell publishers at this member, or its workers, what became of their publications."""
+        if self._workers is not None:
+            outcomes = self._workers.answer(self.index, outcomes)
         self._broker.resolve(outcomes, self._outgoing.now, self._outgoing.out)
 
     # The coordinator here: number, replicate, count acks
@@ -336,12 +348,8 @@ class Group:
         # Members that link later learn of these entries by a heartbeat, and ask for them.
         if outgoing.linked:
             entries, new_runs = log.since(start), log.runs[runs:]
-            # A server that is the only seed, and waits for no disk, commits them in this very step:
-            # its workers need not be told in a second message.
-            at_once = self._settings.workers and not self._wal.acks_wait
-            committed = log.length if at_once else log.committed
             outgoing.accept(
-                AcceptItem(self.index, coordinator.epoch, start, committed, entries, new_runs)
+                AcceptItem(self.index, coordinator.epoch, start, log.committed, entries, new_runs)
             )
         if self._wal.enabled:
             self._wal.appended(self, start, log.runs[runs:])
@@ -397,9 +405,8 @@ class Group:
             self.trace("Activate" if first else "Commit", coordinator.epoch, committed=agreed)
         self.commit(agreed)
         # A majority of one is a single server, or a member in Standard mode, in which all members
-        # commit entries as they come: no other member waits for a Commit. Workers do if the entries
-        # had to be on the disk first.
-        if coordinator.majority > 1 or (self._settings.workers and self._wal.acks_wait):
+        # commit entries as they come: no other member waits for a Commit.
+        if coordinator.majority > 1:
             self._outgoing.commit(CommitItem(self.index, coordinator.epoch, agreed))
         if coordinator.deferred:
             for contact, answer in coordinator.due():
@@ -503,17 +510,32 @@ class Group:
         if log.forgot:
             self._broker.reached(self.index, length, now, out)
         out.append(Committed(self.index, self.history, shown))
-        queue, contact = self.queue, self._pending.contact
+        contact = self._pending.contact
+        for_workers: list[Run] = []
         for run in runs:
             if run.contact == contact:
-                outcomes = queue.committed(start, entries, run)
-                if outcomes:  # none when a log is replayed, whose entries may be hours old
-                    # All count as late as their first: a look at each would cost what a call does.
-                    waited = now - entries[run.start - start].publication.time
-                    self._pending.commits.add(waited, len(outcomes))
-                self._broker.resolve(outcomes, now, out)
-                if queue.next_unsent != queue.next_ticket:
-                    self.propose()
+                for_workers += self._tell_results(start, entries, run)
+        if self._workers is not None:
+            self._workers.feed(self, start, entries, for_workers)
+
+    def _tell_results(self, start: int, entries: "list[Entry]", run: Run) -> list[Run]:
+        """Tell publishers at this member the results of a run; return those for its workers.
+
+        `entries` is the log from `start` on.
+        """
+        queue, workers, now = self.queue, self._workers, self._outgoing.now
+        for_workers = [] if workers is None else workers.committed(queue, run)
+        outcomes = queue.committed(start, entries, run)
+        if workers is not None:
+            outcomes = [outcome for outcome in outcomes if outcome.origin.session]
+        if outcomes:  # none when a log is replayed, whose entries may be hours old
+            # All count as late as their first: a look at each would cost what a call does.
+            waited = now - entries[run.start - start].publication.time
+            self._pending.commits.add(waited, len(outcomes))
+        self._broker.resolve(outcomes, now, self._outgoing.out)
+        if queue.next_unsent != queue.next_ticket:
+            self.propose()
+        return for_workers
 
     # Cache and state
 
@@ -544,6 +566,8 @@ class Group:
         self.resolve(self.queue.unknown())
         self.log.install(start, state.tables)
         self.import_cache(state.cache)
+        if self._workers is not None:
+            self._workers.jumped(self)
 
     def clear(self) -> None:
         """Drop the log, and give up what was forwarded: it may have been committed or not."""

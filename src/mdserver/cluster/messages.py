@@ -323,7 +323,8 @@ class ForwardReplyItem(Item, frozen=True):
     """The result of a ticket that gets no place in the log: a repeat or a refusal.
 
     A repeat (`duplicate`) has the position of the first one, `epoch` and `seq`. A refusal has its
-    `reason`, and `expected`, the next number of the publisher, if its number is the reason.
+    `reason`, and `expected`, the next number of the publisher, if its number is the reason. One
+    that is not `certain` may be committed all the same: a member says so to its workers.
     """
 
     group: int
@@ -333,6 +334,7 @@ class ForwardReplyItem(Item, frozen=True):
     duplicate: bool
     reason: str | None
     expected: int | None
+    certain: bool = True
 
 
 class ForwardReply(PeerMessage, frozen=True, tag=14):
@@ -414,6 +416,23 @@ class CopyReply(PeerMessage, frozen=True, tag=23):
     items: list[CopyItem]
 
 
+class ServerState(PeerMessage, frozen=True, tag=24):
+    """A member tells its workers what concerns their clients.
+
+    `unready`: why it serves no clients now. `move`: for which reason (`Move.reason`) its clients
+    have to go, to one of `targets`; "" while they stay. `elsewhere`: the other members, to which
+    clients can go when the member ends. `drained`: why no further clients should come. `refusing`:
+    why no publications are taken.
+    """
+
+    unready: str | None = None
+    move: str = ""
+    targets: Sequence[str] = ()
+    elsewhere: Sequence[str] = ()
+    drained: str | None = None
+    refusing: str | None = None
+
+
 AnyPeerMessage = (
     Hello
     | Heartbeat
@@ -438,14 +457,19 @@ AnyPeerMessage = (
     | Yield
     | CopyRequest
     | CopyReply
+    | ServerState
 )
 
 
 @frozen
 class PeerUp:
-    """A link to a member is up, in both directions. What an older link carried came before."""
+    """A link to a member is up, in both directions. What an older link carried came before.
+
+    `worker`: it is a link to a worker of this member.
+    """
 
     peer: str
+    worker: bool = False
 
 
 @frozen

@@ -46,6 +46,7 @@ from mdserver.cluster.statistics import (
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.cluster.wal import AnyWalEntry, Checkpoint, ConcludeWal, WalBuffer, WalSynced
 from mdserver.cluster.wal_replay import replay
+from mdserver.cluster.workers import Workers
 from mdserver.core.broker import Broker
 from mdserver.core.commands import AnyCommand, Publish
 from mdserver.core.events import Move
@@ -139,6 +140,8 @@ class Node:
         self.outgoing = out = Outgoing(cluster.me, votes, pending, self.wal)
         self.storage = storage = StableStorage(votes, cluster, out, self.wal, start)
         forgetting = Forgetting((), cluster.publishers_max)
+        self.workers = workers = Workers(cluster, broker, out, votes.incarnation)
+        self.told = msg.ServerState()  # by the member of which this is a worker
         common_to_groups = (
             cluster,
             broker,
@@ -148,6 +151,7 @@ class Node:
             storage,
             self.wal,
             forgetting,
+            workers if cluster.workers else None,
             rng,
         )
         self.groups = groups = Groups(
@@ -160,6 +164,7 @@ class Node:
             self.wal,
             rng,
         )
+        workers.groups = groups
         self._short_way = ShortWay(groups, cluster, broker, out, pending)
         common = (groups, cluster, members, out)  # of all parts, see `MemberPart`
         self.following = Following(*common)
@@ -189,6 +194,8 @@ class Node:
             msg.SetWeight: lambda _, message: self.admin.set_weight(message),
             **self.mode.handlers,
         }
+        if cluster.learner:
+            self._handlers[msg.ServerState] = self._server_state
         out.now = now
         held = replay(wal, groups, broker, out, unverified=not cluster.single) if wal else []
         if cluster.single:
@@ -300,6 +307,7 @@ class Node:
                     self.mode.sequencer.refuse_held_back(refusing)
                 if input.withdrawn and input.reason is not None:
                     self.mode.sequencer.withdraw(input.reason)
+                self._tell_workers()
 
     # Clients
 
@@ -374,7 +382,8 @@ class Node:
     def _publish_standard(self, publications: list[Publication]) -> None:
         """Deliver STANDARD publications here, and send them to the other members."""
         self._deliver_standard(publications)
-        self.outgoing.send(self.outgoing.linked, msg.StandardBatch(publications))
+        outgoing = self.outgoing
+        outgoing.send((*outgoing.linked, *outgoing.workers), msg.StandardBatch(publications))
 
     def _deliver_standard(self, publications: list[Publication]) -> None:
         """Deliver STANDARD publications; they have no place in a log, so epoch and seq are 0."""
@@ -387,9 +396,11 @@ class Node:
     def _standard_batch(self, peer: str, batch: msg.StandardBatch) -> None:
         """Deliver what clients of another member published, or what that member announces."""
         self._deliver_standard(batch.publications)
-        if self.settings.workers:  # they have no links to each other
-            others = [name for name in self.outgoing.linked if name != peer]
-            self.outgoing.send(others, batch)
+        outgoing = self.outgoing
+        if outgoing.workers:  # they have no links to others, nor to each other
+            members = outgoing.linked if peer in self.workers.contacts else ()
+            others = [name for name in outgoing.workers if name != peer]
+            outgoing.send((*members, *others), batch)
         # The first publication suffices: a member sends announcements in batches of their own, and
         # clients cannot publish to their subjects.
         if batch.publications and batch.publications[0].subject.startswith(STATISTICS):
@@ -422,6 +433,12 @@ class Node:
         if isinstance(input, msg.MembersListed):
             self.members.relist(input)
             return
+        if isinstance(input, msg.PeerUp) and input.worker:
+            self.workers.up(input.peer, joined=self.members.joined)
+            return
+        if input.peer in self.workers.contacts:
+            self.workers.down(input.peer)
+            return
         known = input.peer in self.members.peers
         if known and self.members.peers[input.peer].up:
             self.mode.link_lost(input.peer)
@@ -437,6 +454,12 @@ class Node:
 
     def _receive(self, input: msg.PeerReceived) -> None:  # noqa: A002
         """Handle the messages of one read of a link; close links that break the protocol."""
+        if input.peer in self.workers.contacts:
+            for message in input.messages:
+                batch = self.workers.receive(input.peer, message)
+                if batch is not None:
+                    self._standard_batch(input.peer, batch)
+            return
         peer = self.members.peers.get(input.peer)
         if peer is None or not peer.up:
             return
@@ -507,7 +530,8 @@ class Node:
                 group.give_up(self.settings.publish_timeout)
         self.mode.sequencer.forget_idle()
         self.wal.note_committed(self.outgoing.now)
-        if self.settings.single and not self.settings.workers:
+        if self.settings.single:
+            self._tell_workers()
             self.outgoing.out.append(SetTimer(TICK, self.outgoing.now + NS_PER_S))
             return
         self.members.forget_gone(self.outgoing.now)
@@ -519,6 +543,7 @@ class Node:
         self.admin.tick()
         self.outgoing.send(self.outgoing.linked, self._pulse())
         self._serve_or_move()
+        self._tell_workers()
         self.outgoing.out.append(
             SetTimer(TICK, self.outgoing.now + delay(self.settings, self._rng, 0.5))
         )
@@ -533,16 +558,20 @@ class Node:
 
     def unready(self) -> str | None:
         """Return why this member serves no clients now; None if it does."""
-        return self.mode.unready() if not self.settings.single else None
+        if self.settings.single:
+            return None
+        return self.told.unready or self.mode.unready()
 
     def drained(self) -> str | None:
         """Return why no further clients should come, though present ones are served; or None."""
         if self.members.weight or self.settings.learner:
-            return None
+            return self.told.drained
         return "drained by an operator (`mdserver cluster drain --undo` takes that back)"
 
     def elsewhere(self) -> list[str]:
         """Return the client addresses of the other members, to which clients can go instead."""
+        if self.settings.learner:
+            return list(self.told.elsewhere)
         return [peer.client for peer in self.members.peers.values() if peer.client]
 
     def needed_for_quorum(self) -> str | None:
@@ -557,19 +586,50 @@ class Node:
         Not at once: a link that breaks and is dialled anew should cost clients nothing.
         """
         reason = self.unready()
-        if reason is None or not self._sessions:
+        if reason is None or not (self._sessions or self.workers.contacts):
             self._unserved = 0
             return
         self._unserved = self._unserved or self.outgoing.now
-        if self.outgoing.now - self._unserved < self.settings.suspect:
+        why, servers = self._move()
+        if not why:
             return
-        why, servers = "no-quorum", self.elsewhere()
-        if reason == self.following.unready():
-            why, servers = "rebalance", self.following.servers()
         for session in self._sessions:
             event = Move(delay_ms=MOVE_DELAY_MS, reason=why, servers=servers or None)
             self.outgoing.out.append(Send(session, event))
             self.outgoing.out.append(Disconnect(session, CLOSE_NO_QUORUM, reason))
+
+    def _move(self) -> tuple[str, list[str]]:
+        """Return for which reason clients have to go now, "" if they stay, and where to."""
+        if self.told.move:
+            return self.told.move, list(self.told.targets)
+        if not self._unserved or self.outgoing.now - self._unserved < self.settings.suspect:
+            return "", []
+        if self.unready() == self.following.unready():
+            return "rebalance", self.following.servers()
+        return "no-quorum", self.elsewhere()
+
+    # Workers
+
+    def _tell_workers(self) -> None:
+        """Tell the workers what concerns their clients."""
+        if not self.settings.workers:
+            return
+        move, targets = self._move()
+        state = msg.ServerState(
+            self.unready(),
+            move,
+            targets,
+            self.elsewhere(),
+            self.drained(),
+            self.broker.publications.refusing,
+        )
+        self.workers.tell(state, joined=self.members.joined)
+
+    def _server_state(self, _: str, state: msg.ServerState) -> None:
+        """Take what the member of this worker says of itself."""
+        self.told = state
+        self.broker.publications.refusing = state.refusing
+        self._serve_or_move()
 
 
 def publish_runs(commands: Sequence[AnyCommand]) -> list[Sequence[AnyCommand]]:

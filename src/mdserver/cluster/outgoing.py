@@ -50,9 +50,10 @@ class Outgoing:
     """The outputs of the step under way, and the items that are still to become messages.
 
     `now` is the time of the step (ns), `out` are its outputs for the driver. `linked` are the
-    members that have a link to this one. `local` are messages of this member to itself, and
-    `forwards_here` what its clients publish to groups that it coordinates itself. `collected`:
-    there are items that `flush` has to send. `refusals` counts what was refused instead.
+    members that have a link to this one, `workers` its own worker processes. `local` are messages
+    of this member to itself, and `forwards_here` what its clients publish to groups that it
+    coordinates itself. `collected`: there are items that `flush` has to send. `refusals` counts
+    what was refused instead.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class Outgoing:
         "_acks",
         "_answers",
         "_commits",
+        "_fed",
         "_forwards",
         "_pending",
         "_votes",
@@ -72,6 +74,7 @@ class Outgoing:
         "now",
         "out",
         "refusals",
+        "workers",
     )
 
     def __init__(
@@ -81,6 +84,7 @@ class Outgoing:
         self.now = 0
         self.out: list[Output] = []
         self.linked: tuple[str, ...] = ()
+        self.workers: tuple[str, ...] = ()
         self.local: deque[AnyPeerMessage] = deque()
         self.forwards_here: deque[ForwardItem] = deque()
         self.collected = False
@@ -89,6 +93,7 @@ class Outgoing:
         self._wal = wal
         self._accepts: list[AcceptItem] = []
         self._commits: list[CommitItem] = []
+        self._fed: list[AcceptItem] = []
         self._acks: dict[str, list[AckItem]] = {}
         self._forwards: dict[str, list[ForwardItem]] = {}
         self._answers: dict[str, list[ForwardReplyItem]] = {}
@@ -120,6 +125,12 @@ class Outgoing:
         """Tell all members that entries of a group are committed."""
         if self.linked:
             self._commits.append(item)
+            self.collected = True
+
+    def feed(self, item: AcceptItem) -> None:
+        """Give all workers entries of a group that are committed."""
+        if self.workers:
+            self._fed.append(item)
             self.collected = True
 
     def ack(self, coordinator: str, item: AckItem) -> None:
@@ -156,6 +167,9 @@ class Outgoing:
         if self._commits:
             self.send(self.linked, Commit(self._commits))
             self._commits = []
+        if self._fed:
+            self.send(self.workers, Accept(self._fed))
+            self._fed = []
         if self._answers:
             for member, answers in self._answers.items():
                 self.send((member,), ForwardReply(answers))

@@ -108,8 +108,8 @@ class GroupQueue:
             ):
                 refused.append(Outcome(proposal.origin, reason="too many bytes wait here"))
                 continue
-            if publication.number:
-                session = proposal.origin.session
+            session = proposal.origin.session
+            if publication.number and session:  # a worker counts those of its own sessions
                 waits = numbered.get(session, 0)
                 if waits >= pending.numbers_max:
                     refused.append(Outcome(proposal.origin, reason=too_many(pending.numbers_max)))
@@ -202,7 +202,8 @@ class GroupQueue:
             answer.seq,
             answer.duplicate,
             answer.reason,
-            expected=answer.expected,
+            answer.certain,
+            answer.expected,
         )
 
     def expired(self, now: int, timeout: int) -> list[Outcome]:
@@ -261,6 +262,8 @@ class GroupQueue:
 
     def _uncount(self, session: int) -> None:
         """Count one numbered publication of a session less."""
+        if not session:
+            return
         left = self.numbered[session] - 1
         if left:
             self.numbered[session] = left

@@ -23,8 +23,8 @@ class ClusterSettings:
     with `acks_wait_for_wal` it acks only what is on the disk. While `hold_bytes` of entries are on
     their way there a coordinator takes no more, and with `behind_bytes` a seed takes none.
 
-    `workers`: this single server has worker processes, which are learners of it. `learner`: this is
-    one of them. It follows the server and serves clients, and never coordinates a group.
+    `workers`: this member has worker processes, which serve its clients (`cluster/workers.py`).
+    `learner`: this is one of them. It knows its member only, and never coordinates a group.
     """
 
     me: str
@@ -81,19 +81,22 @@ def alone(
 
 
 def with_workers(server: ClusterSettings) -> ClusterSettings:
-    """Return the settings of a single server that has worker processes."""
-    return evolve(
-        server,
-        log_kept=limits.LOG_ENTRIES_KEPT,
+    """Return the settings of a member that has worker processes."""
+    return evolve(server, workers=True)
+
+
+def worker_of(server: str, name: str) -> ClusterSettings:
+    """Return the settings of a worker process of the member that is called so."""
+    return ClusterSettings(
+        name,
+        (server,),
         heartbeat=limits.WORKER_HEARTBEAT_MS * limits.NS_PER_MS,
         suspect=limits.WORKER_SUSPECT_S * limits.NS_PER_S,
-        workers=True,
+        # The server gives up first, and knows whether anything may still become of a publication.
+        publish_timeout=(limits.PUBLISH_TIMEOUT_S + limits.WORKER_MARGIN_S) * limits.NS_PER_S,
+        name=name,
+        learner=True,
     )
-
-
-def worker_of(server: ClusterSettings, name: str) -> ClusterSettings:
-    """Return the settings of a worker process of a single server."""
-    return evolve(server, me=name, name=name, workers=False, learner=True, writes_wal=False)
 
 
 def delay(settings: ClusterSettings, rng: "random.Random", turns: float) -> int:

@@ -205,16 +205,13 @@ def _beside_workers(loaded: Loaded) -> Iterator[str]:
     where = (
         f"{origins['Workers']}: Workers = {'auto' if config.workers is None else config.workers}: "
     )
-    if config.cluster_members:
-        yield f"{where}the members of a cluster have none, so leave ClusterMembers out or Workers 0"
     if config.cluster_engine is ClusterEngine.KAFKA:
-        yield f"{where}servers with ClusterEngine = kafka have none: start several servers instead"
-    if config.journal:
-        yield f"{where}a server with a journal has none, so set Journal = false or Workers = 0"
+        yield (
+            f"{where}servers with ClusterEngine = kafka have none: start several servers instead, "
+            "which all serve the same topics"
+        )
     if MonitorKind.OTEL in config.monitor:
         yield f"{where}OpenTelemetry does not see them, so leave OTEL out of Monitor"
-    if config.presence:
-        yield f"{where}presence is not known over all of them, so leave Extension.Presence out"
     for name in ("MaxCommandRatePerAddress", "MaxBytesRatePerAddress"):
         if getattr(config, PARAMETERS[name].attribute):
             yield f"{where}{name} would hold in each of them alone, so leave it out"

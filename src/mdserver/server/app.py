@@ -52,6 +52,8 @@ from mdserver.server.monitor.push import Push, Report
 from mdserver.server.monitor.routes import monitor_routes
 from mdserver.server.monitor.statistics import Statistics
 from mdserver.server.monitor.telemetry import connect_telemetry
+from mdserver.server.peers.doorstep import Complaints
+from mdserver.server.peers.table import LinkTable
 from mdserver.server.plugins.authorizers import TokenAuthorizer
 from mdserver.server.plugins.custom import CustomAuthorizer, load_class
 from mdserver.server.plugins.presence import METHODS, PresenceHook
@@ -115,7 +117,9 @@ def build(
 
     router = Router(unready, warning)
     server = Server(server_settings(config), node, router, log, sockets=sockets)
-    workers = open_workers(config, server, node, sockets, log_writer)
+    links = None if member is None else member.connect(node, server.engine, log)
+    table = LinkTable(Complaints(log)) if links is None else links.peers
+    workers = open_workers(config, server, node, sockets, log_writer, table)
     commands = OperatorCommands(server.engine)
     password = config.monitor_password if config.monitor_http_authentication else ""
     orders = Orders(server.engine, config_in_force, log_with)
@@ -165,7 +169,7 @@ def build(
         jmx=None if bridged is None else JmxBridge(bridged, beans),
         telemetry=None if reported is None else connect_telemetry(reported, server, node, metrics),
         member=member,
-        links=workers if member is None else member.connect(node, server.engine, log),
+        links=links,
         workers=workers,
         kafka=connect(kafka, node, server.engine, build_decoder(config)),
         journal=None if store is None else store.journal(node, server.engine),
@@ -183,6 +187,7 @@ def open_workers(
     node: Node,
     sockets: SocketFactory,
     log_writer: LogWriter | None,
+    table: LinkTable,
 ) -> WorkerPool | None:
     """Make the pool of worker processes, None without them. Raises StartError."""
     count = worker_count(config)
@@ -194,7 +199,7 @@ def open_workers(
         secret=node.broker.settings.publisher_secret,
         write_log=None if log_writer is None else log_writer.write,
     )
-    return WorkerPool(settings, config, server.engine, sockets)
+    return WorkerPool(settings, config, server.engine, sockets, table)
 
 
 def build_authorizer(config: Config, server: Server) -> TokenAuthorizer | CustomAuthorizer | None:
@@ -253,7 +258,7 @@ class App:
     jmx: JmxBridge | None = None
     telemetry: "OpenTelemetry | None" = None
     member: Member | None = None
-    links: Links | WorkerPool | ServerLink | None = None
+    links: Links | ServerLink | None = None
     workers: WorkerPool | None = None
     kafka: "Backplane | None" = None
     journal: Journal | None = None
@@ -309,6 +314,7 @@ class App:
                 if self.links is not None and not isinstance(self.links, ServerLink):
                     await nursery.start(self.links.run)
                 if self.workers is not None:
+                    await nursery.start(self.workers.run)
                     urls = server.urls = self.workers.urls
                 if self.kafka is not None:
                     nursery.start_soon(self.kafka.run)
@@ -359,7 +365,9 @@ class App:
         self.orders.takers = takers
         if self.workers is not None:
             self.workers.takers = takers
-        flush_peers = () if links is None else (links.peers.flush,)
+        linked = links or self.workers
+        peers = None if linked is None else linked.peers
+        flush_peers = () if peers is None else (peers.flush,)
         votes = None if links is None else links.votes
         return OutputRoutes(
             deliver=sessions.deliver,
@@ -373,9 +381,9 @@ class App:
             log=partial(hand_to_each, takers),
             trace=traced,
             announced=ignore if self.cluster_statistics is None else self.cluster_statistics.take,
-            send_peer=refuse if links is None else links.peers.send,
-            peer_discovered=refuse if links is None else links.peers.discovered,
-            close_peer=refuse if links is None else links.peers.close,
+            send_peer=refuse if peers is None else peers.send,
+            peer_discovered=refuse if peers is None else peers.discovered,
+            close_peer=refuse if peers is None else peers.close,
             persist=refuse if votes is None else votes.persist,
             write_wal=refuse if wal is None else wal.write,
             admin_reply=self.commands.replied,

@@ -25,7 +25,7 @@ import structlog
 import trio
 
 from mdserver.cluster.node import Node
-from mdserver.cluster.settings import alone, with_workers, worker_of
+from mdserver.cluster.settings import worker_of
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.codec.http import Request, RequestRefusedError
 from mdserver.config import Config, LogLevel, load
@@ -216,7 +216,7 @@ class Worker:
             -(-config.max_connect_rate // begin.slots),
         )
         name = worker_name(begin.server, begin.worker)
-        cluster = worker_of(with_workers(alone(begin.server)), name)
+        cluster = worker_of(begin.server, name)
         broker = attrs.evolve(
             broker_settings(config), publisher_secret=begin.secret, audit_cache=False
         )

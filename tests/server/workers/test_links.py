@@ -13,14 +13,17 @@ from mdserver.core.settings import BrokerSettings
 from mdserver.errors import StartError, leaves
 from mdserver.server.clock import process_clock
 from mdserver.server.engine import Engine, OutputRoutes, ignore
+from mdserver.server.peers.doorstep import Complaints
+from mdserver.server.peers.table import LinkTable
 from mdserver.server.workers.links import ENDED, LocalLinks, ServerLink, worker_name
+from tests.server.peers.members import Complaints as Log
 
 
 def engine_of(node: Node) -> Engine:
     return Engine(node, process_clock())
 
 
-def connect(engine: Engine, links: LocalLinks) -> None:
+def connect(engine: Engine, links: LinkTable) -> None:
     """Route what the node says to others into these links."""
     engine.routes = OutputRoutes(
         send_peer=links.send,
@@ -35,9 +38,10 @@ async def test_a_worker_joins_its_server_and_learns_of_its_end() -> None:
     settings = with_workers(alone("server"))
     name = worker_name("server", 1)
     server = engine_of(Node(BrokerSettings(groups=4), random.Random(1), settings))
-    worker_node = Node(BrokerSettings(groups=4), random.Random(2), worker_of(settings, name))
+    worker_node = Node(BrokerSettings(groups=4), random.Random(2), worker_of("server", name))
     worker = engine_of(worker_node)
-    links = LocalLinks(server)
+    links = LinkTable(Complaints(Log()))
+    local = LocalLinks(server, links, to_workers=True)
     connect(server, links)
     one, two = socket.socketpair()
     link = ServerLink(worker_node, worker, "server", two)
@@ -45,7 +49,7 @@ async def test_a_worker_joins_its_server_and_learns_of_its_end() -> None:
     reasons: list[str] = []
 
     async def run() -> None:
-        reasons.append(await links.run(name, one))
+        reasons.append(await local.run(name, one))
 
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
@@ -63,7 +67,7 @@ async def test_a_worker_joins_its_server_and_learns_of_its_end() -> None:
 
 
 async def test_a_worker_whose_server_ends_before_it_has_a_copy_does_not_start() -> None:
-    settings = worker_of(with_workers(alone("server")), worker_name("server", 1))
+    settings = worker_of("server", worker_name("server", 1))
     node = Node(BrokerSettings(groups=4), random.Random(1), settings)
     worker = engine_of(node)
     one, two = socket.socketpair()

@@ -21,6 +21,8 @@ from mdserver.core.settings import BrokerSettings
 from mdserver.errors import StartError, leaves
 from mdserver.server.clock import process_clock
 from mdserver.server.engine import Engine, OutputRoutes, ignore
+from mdserver.server.peers.doorstep import Complaints
+from mdserver.server.peers.table import LinkTable
 from mdserver.server.sockets import TCP, SocketFactory
 from mdserver.server.worker import config_of
 from mdserver.server.workers import control, pool, process
@@ -33,6 +35,7 @@ from mdserver.server.workers.pool import (
     write_stderr,
 )
 from mdserver.server.workers.process import Descriptors, WorkerProcess
+from tests.server.peers.members import Complaints as Log
 
 
 def new_pool(
@@ -44,7 +47,7 @@ def new_pool(
     settings = PoolSettings(count=count, server="server", secret=bytes(32), write_log=write_log)
     config = load(overrides=["Listen=127.0.0.1:0"]).config
     engine = Engine(node, process_clock())
-    workers = WorkerPool(settings, config, engine, sockets)
+    workers = WorkerPool(settings, config, engine, sockets, LinkTable(Complaints(Log())))
     engine.routes = OutputRoutes(
         send_peer=workers.peers.send,
         close_peer=workers.peers.close,

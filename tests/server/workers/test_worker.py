@@ -407,10 +407,76 @@ async def test_audit_lines_of_the_end_are_in_the_servers_files(tmp_path: Path) -
         assert {line["seq"] for line in lines} == set(range(1, count + 1))
 
 
-@pytest.mark.parametrize("setting", ["Journal=on", "Monitor=OTEL", "MaxBytesRatePerAddress=1000"])
+@pytest.mark.parametrize("setting", ["Monitor=OTEL", "MaxBytesRatePerAddress=1000"])
 def test_what_workers_cannot_do_is_refused(tmp_path: Path, setting: str) -> None:
     with (
         pytest.raises(AssertionError, match="Workers = 2"),
         live_server(tmp_path, *arguments("Workers=2", setting)),
     ):
         pass
+
+
+async def test_those_whose_worker_dies_leave_the_presence_log(tmp_path: Path) -> None:
+    more = (f"LogFolder={tmp_path}", "Extension.Presence=true")
+    file = tmp_path / "audit-presence.log"
+
+    def present() -> Counter[tuple[str, str]]:
+        found: Counter[tuple[str, str]] = Counter()
+        for line in lines_about(file, '"subject"'):
+            change = 1 if line["event"] == "join" else -1
+            found[(str(line["session"]), str(line["subject"]))] += change
+        return +found
+
+    with with_workers(tmp_path, *more) as server:
+        server.log = tmp_path / "mdserver.log"
+        async with at_both(server) as (clients, _subscriptions):
+            await trio.to_thread.run_sync(eventually, lambda: len(present()) == len(clients))
+            before = set(present())
+            port = monitor_port(server)
+            victim = children(server.process.pid)[0]
+            os.kill(victim, signal.SIGKILL)
+            await trio.to_thread.run_sync(wait_for_line, server.log, '"worker ended"')
+
+            def right() -> bool:
+                rows = monitor(port, "GET", "/sessions?limit=1000")[1]
+                here = {(row["session"], "/a/**") for row in rows}
+                return len(here) == len(clients) and set(present()) == here
+
+            await trio.to_thread.run_sync(eventually, right)
+            assert set(present()) != before
+        await trio.to_thread.run_sync(eventually, lambda: not present())
+        left = Counter(str(line["session"]) for line in lines_about(file, '"leave"'))
+        assert set(left.values()) == {1}
+
+
+async def test_the_journal_of_a_server_with_workers_has_every_message_once(tmp_path: Path) -> None:
+    count = 200
+    more = ("Journal=on", f"JournalFolder={tmp_path / 'journal'}")
+    with with_workers(tmp_path, *more) as server:
+        async with at_both(server) as (clients, subscriptions), trio.open_nursery() as nursery:
+            some = trio.Event()
+
+            async def publish(client: Client, name: int) -> None:
+                for number in range(count):
+                    with trio.fail_after(PATIENCE_S):
+                        result = await client.publish("/a/b", f"{name}-{number}")
+                    if result.seq >= count // 2:
+                        some.set()
+
+            for name, client in enumerate(clients[:2]):
+                nursery.start_soon(publish, client, name)
+            await some.wait()
+            os.kill(children(server.process.pid)[0], signal.SIGKILL)
+            expected = {f"{name}-{number}" for name in range(2) for number in range(count)}
+            for subscription in subscriptions:
+                messages = await take(subscription, 2 * count)
+                assert seqs(messages) == list(range(1, 2 * count + 1))
+                assert {message.content for message in messages} == expected
+    rows = [
+        line
+        for segment in sorted((tmp_path / "journal" / "messages").glob("*.jsonl"))
+        for line in lines_about(segment, '"/a/b"')
+    ]
+    assert Counter(str(row["content"]) for row in rows) == Counter(expected)
+    with with_workers(tmp_path, *more) as server:
+        assert post(server.url, "/a/b")["seq"] == 2 * count + 1, "it goes on where it ended"

@@ -182,7 +182,7 @@ class Statistics:
         """Return the gauges that clients at workers have a part in; empty without workers."""
         if self._workers is None:
             return {}
-        return {**self._workers.gauges(), "members_in_sight": 1}
+        return self._workers.gauges()
 
     def line(self) -> Log:
         """Return a line of the stream `stats`, for the audit log and the journal."""

@@ -34,8 +34,8 @@ class Link:
     """A link after its handshake.
 
     `scope` is the cancel scope around its tasks; `close` cancels it and sets `closed` to the reason
-    (None until then). `_size` is the number of bytes that were put and are not sent, `_largest` the
-    size of the largest message since the link was empty.
+    (None until then). `failed` says that a send did. `_size` is the number of bytes that were put
+    and are not sent, `_largest` the size of the largest message since the link was empty.
     """
 
     __slots__ = (
@@ -45,6 +45,7 @@ class Link:
         "_size",
         "_unsent",
         "closed",
+        "failed",
         "peer",
         "scope",
         "sock",
@@ -54,6 +55,7 @@ class Link:
         self.peer = peer
         self.sock = sock
         self.closed: str | None = None
+        self.failed = False
         self.scope = trio.CancelScope()
         self._frames: list[bytes] = []
         self._size = 0
@@ -110,6 +112,7 @@ class Link:
         except WRITE_BLOCKED:
             pass
         except OSError as error:
+            self.failed = True
             self.close(broken(error))
 
     async def drain(self) -> None:

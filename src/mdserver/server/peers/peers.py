@@ -37,12 +37,10 @@ import trio
 from attrs import Factory, evolve, frozen
 
 from mdserver.cluster.messages import (
-    ClosePeer,
     PeerDiscovered,
     PeerDown,
     PeerReceived,
     PeerUp,
-    SendPeer,
 )
 from mdserver.codec.peer import (
     NONCE_BYTES,
@@ -52,7 +50,6 @@ from mdserver.codec.peer import (
     RefusedError,
     Side,
     Terms,
-    message_frame,
     refusal,
 )
 from mdserver.config import values
@@ -63,13 +60,13 @@ from mdserver.limits import (
     PEER_FORGOTTEN_S,
     PEER_HANDSHAKE_TIMEOUT_S,
     PEER_LINKS_MAX,
-    PEER_MESSAGE_BYTES_MAX,
 )
 from mdserver.server.engine import Engine
 from mdserver.server.logger import Logger
 from mdserver.server.peers.doorstep import Complaints, Doorstep
 from mdserver.server.peers.link import Link, receive, send_all
 from mdserver.server.peers.mutual import MutualIdentity, begins_with_tls, binding_of, broken
+from mdserver.server.peers.table import LinkTable
 from mdserver.server.sockets import TCP, SocketFactory, accept_each
 from mdserver.server.tls import say_goodbye
 
@@ -117,58 +114,24 @@ class PeerSettings:
         return Terms(self.groups, list(self.seeds), self.mode)
 
 
-class Peers:
-    """All links of one member.
+class Peers(LinkTable):
+    """All links of one member, those to its workers included.
 
-    `links` maps the name of each member to its open link. `_dialed` has the names of the members
-    that a task dials. `_dirty` are the links that got messages since the last `flush`.
+    `_dialed` has the names of the members that a task dials.
     """
 
     def __init__(
         self, settings: PeerSettings, engine: Engine, log: Logger, sockets: SocketFactory = TCP
     ) -> None:
+        super().__init__(Complaints(log))
         self._settings = settings
         self._sockets = sockets
         self._engine = engine
         self._log = log
-        self.links: dict[str, Link] = {}
-        self._dirty: list[Link] = []
         self._buffer = bytearray(READ_BYTES)
         self._doorstep = Doorstep(settings.found_at(name).host for name in settings.members)
-        self._complaints = Complaints(log)
         self._dialed: dict[str, None] = {}
         self._nursery: trio.Nursery | None = None
-
-    # Outputs of the node (`OutputRoutes`).
-
-    def send(self, output: SendPeer) -> None:
-        """Put a message into the links to its recipients; members without a link miss it.
-
-        The message is encoded once for all of them, and not at all if none has a link.
-        """
-        data: bytes | None = None
-        for peer in output.peers:
-            link = self.links.get(peer)
-            if link is not None:
-                data = data or message_frame(output.message)
-                if len(data) > PEER_MESSAGE_BYTES_MAX:
-                    # The other side would refuse the message and close the link. The node would
-                    # send it again over the next link, so nothing else would get through either.
-                    self._complaints.say(peer, f"a group's log and cache take {len(data)} bytes")
-                elif link.put(data):
-                    self._dirty.append(link)
-
-    def flush(self, now: int) -> None:  # noqa: ARG002 - see `OutputRoutes`
-        """Send what was put into links since the last call, one send a link."""
-        for link in self._dirty:
-            link.flush()
-        self._dirty.clear()
-
-    def close(self, output: ClosePeer) -> None:
-        """Close the link to a member, if there is one."""
-        link = self.links.get(output.peer)
-        if link is not None:
-            link.close(output.reason)
 
     def discovered(self, output: PeerDiscovered) -> None:
         """Begin to dial a member that no list names, unless that happens already."""

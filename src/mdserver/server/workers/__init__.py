@@ -4,11 +4,11 @@
     clients ==TCP==> worker 2 ---+-- peer protocol over socket pairs --> server: log, monitor, disk
     clients ==TCP==> worker N --'
 
-The server starts the workers, and serves no clients itself. It coordinates every subject group, as
-a single server does. A worker is a member that never votes and never coordinates (a learner): it
-holds a copy of the cache, forwards the publications of its clients to the server, and delivers what
-the server commits. Numbering, repeats, acknowledgements and recovery are therefore those of a
-cluster (docs/cluster.md): a client that loses its worker goes on at another one, from its position.
+The server, alone or a member of a cluster, starts the workers, and serves no clients itself. To its
+workers it coordinates every subject group (`mdserver.cluster.workers`): a worker holds a copy of
+the cache, forwards the publications of its clients to the server, and delivers what is committed
+there. Numbering, repeats, acknowledgements and recovery are therefore those of a cluster
+(docs/cluster.md): a client that loses its worker goes on at another one, from its position.
 
 *Trust.* A worker gets descriptors by inheritance, one end of each of three anonymous channels: a
 socket pair for the peer protocol, one for control messages, and a pipe for log lines. Nobody else

@@ -6,85 +6,53 @@ the end of a process, so there is nothing to dial again; the server starts anoth
 
 import socket
 
+import structlog
 import trio
 
-from mdserver.cluster.messages import (
-    ClosePeer,
-    PeerDiscovered,
-    PeerDown,
-    PeerReceived,
-    PeerUp,
-    SendPeer,
-)
+from mdserver.cluster.messages import PeerDown, PeerReceived, PeerUp
 from mdserver.cluster.node import TICK, Node
 from mdserver.codec.frames import FrameReader
-from mdserver.codec.peer import MESSAGE, PART, MessageAssembler, message_frame
+from mdserver.codec.peer import MESSAGE, PART, MessageAssembler
 from mdserver.core.inputs import TimerDue
 from mdserver.errors import RemoteProtocolError, StartError
 from mdserver.limits import PEER_FRAME_BYTES_MAX
 from mdserver.server.engine import Engine
+from mdserver.server.peers.doorstep import Complaints
 from mdserver.server.peers.link import Link, receive
+from mdserver.server.peers.table import LinkTable
 
 READ_BYTES = 256 * 1024
 ENDED = "the other process ended"
+log = structlog.get_logger()
 
 
 class LocalLinks:
-    """The links of the server to its workers, or the link of a worker to the server.
+    """Runs the links of the server to its workers, or the link of a worker to the server.
 
-    `links` maps each name to its open link.
+    `to_workers` says which of the two. Open links are in `table`.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self.links: dict[str, Link] = {}
+    def __init__(self, engine: Engine, table: LinkTable, *, to_workers: bool) -> None:
+        self.table = table
         self._engine = engine
-        self._dirty: list[Link] = []
+        self._to_workers = to_workers
         self._buffer = bytearray(READ_BYTES)
-
-    # Outputs of the node (`OutputRoutes`).
-
-    def send(self, output: SendPeer) -> None:
-        """Put a message into the links to its recipients, encoded once for all of them."""
-        data: bytes | None = None
-        for peer in output.peers:
-            link = self.links.get(peer)
-            if link is not None:
-                data = data or message_frame(output.message)
-                if link.put(data):
-                    self._dirty.append(link)
-
-    def flush(self, now: int) -> None:  # noqa: ARG002 - see `OutputRoutes`
-        """Send what was put into links since the last call, one send a link."""
-        for link in self._dirty:
-            link.flush()
-        self._dirty.clear()
-
-    def close(self, output: ClosePeer) -> None:
-        """Close the link to a process that broke the protocol, which ends a worker."""
-        link = self.links.get(output.peer)
-        if link is not None:
-            link.close(output.reason)
-
-    def discovered(self, output: PeerDiscovered) -> None:
-        """Do nothing: workers need no links to each other."""
-
-    # One link
 
     async def run(self, peer: str, sock: socket.socket) -> str:
         """Run a link until either side ends it; return the reason. Takes over `sock`."""
         sock.setblocking(False)
-        link = self.links[peer] = Link(peer, sock)
-        self._engine.dispatch(PeerUp(peer))
+        link = self.table.links[peer] = Link(peer, sock)
+        self._engine.dispatch(PeerUp(peer, self._to_workers))
         try:
             with link.scope:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(link.drain)
                     await self._read(link)
         finally:
-            del self.links[peer]
+            del self.table.links[peer]
             sock.close()
             self._engine.dispatch(PeerDown(peer))
-        return link.closed or ENDED
+        return ENDED if link.failed or link.closed is None else link.closed
 
     async def _read(self, link: Link) -> None:
         """Give the node what the link receives, and close the link when the stream ends."""
@@ -107,12 +75,16 @@ class LocalLinks:
 
 
 class ServerLink:
-    """The link of a worker to its server; see `member.Links` for the server's side of a cluster."""
+    """The link of a worker to its server; see `member.Links` for those of a member to others.
+
+    `peers` has that link.
+    """
 
     votes = None
 
     def __init__(self, node: Node, engine: Engine, server: str, sock: socket.socket) -> None:
-        self.peers = LocalLinks(engine)
+        self.peers = LinkTable(Complaints(log))
+        self._links = LocalLinks(engine, self.peers, to_workers=False)
         self._node = node
         self._engine = engine
         self._server = server
@@ -122,12 +94,13 @@ class ServerLink:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the link until the server ends it; started once the worker has a copy of the cache.
 
-        Clients that came before that would be sent away again. Raises StartError if the link ends
-        before that.
+        Clients that came before that would be sent away again. If the server serves nobody, as one
+        that joins its cluster, that is all that there is to wait for. Raises StartError if the link
+        ends before that.
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._run_link)
-            while not self._node.members.joined:
+            while not self._node.members.joined and self._node.told.unready is None:
                 # The node looks at each tick whether it follows all groups.
                 self._engine.dispatch(TimerDue(TICK))
                 await trio.sleep(0.005)
@@ -136,7 +109,7 @@ class ServerLink:
 
     async def _run_link(self) -> None:
         """Run the link until its end. Raises StartError if the worker had no copy of the cache."""
-        reason = await self.peers.run(self._server, self._sock)
+        reason = await self._links.run(self._server, self._sock)
         if not self._started:
             raise StartError(f"the link to the server ended during the start: {reason}")
 

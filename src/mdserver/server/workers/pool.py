@@ -34,12 +34,14 @@ from mdserver.limits import (
 )
 from mdserver.server.engine import Engine
 from mdserver.server.monitor.sessions import Row, SessionQuery
+from mdserver.server.peers.table import LinkTable
 from mdserver.server.sockets import BACKLOG, SocketFactory, divided
 from mdserver.server.tls import KeyStore, ListenerCertificate
 from mdserver.server.workers import control
 from mdserver.server.workers.control import Channel, ControlError
 from mdserver.server.workers.figures import WorkerFigures, summed
 from mdserver.server.workers.links import ENDED, LocalLinks, worker_name
+from mdserver.server.workers.presence import WorkerPresence
 from mdserver.server.workers.process import WorkerProcess, start_process
 from mdserver.server.workers.shared_counts import SharedCounts, shared_memory
 
@@ -85,19 +87,25 @@ class PoolSettings:
 class WorkerPool:
     """The workers of one server. `takers` are given their lines for audit logs.
 
-    `links` carries out what the node says to them. `_level` is the level of the log that an
+    `peers` has the links to them, and to other members. `_level` is the level of the log that an
     operator has set since the last reload, None without one. `_orders` has what all workers are
     still to be told, the last one of each kind.
     """
 
-    votes = None  # as `member.Links`
-
     def __init__(
-        self, settings: PoolSettings, config: Config, engine: Engine, sockets: SocketFactory
+        self,
+        settings: PoolSettings,
+        config: Config,
+        engine: Engine,
+        sockets: SocketFactory,
+        table: LinkTable,
     ) -> None:
         self.config = config
-        self.peers = LocalLinks(engine)
+        self.peers = table
+        self._links = LocalLinks(engine, table, to_workers=True)
         self.figures = WorkerFigures()
+        self._presence = WorkerPresence()
+        self._clock = engine.clock
         self.takers: Sequence[Callable[[Log], None]] = ()
         self.slots = [Slot(number) for number in range(1, settings.count + 1)]
         # Workers read the files themselves. Mistakes in them are found here, once for all workers.
@@ -295,6 +303,8 @@ class WorkerPool:
             slot.worker = None
             self._counts.clear(slot.number - 1)
             self.figures.ended(slot.number)
+            for line in self._presence.ended(slot.number, self._clock()):
+                self._hand_to_takers(line)
         return worker.describe_end()
 
     def _begin(self, slot: Slot, worker: WorkerProcess) -> control.BeginWorker:
@@ -321,7 +331,7 @@ class WorkerPool:
     async def _link(self, slot: Slot, worker: WorkerProcess) -> None:
         """Run the peer link; a worker whose link ends before it does is replaced."""
         name = worker_name(self._settings.server, slot.number)
-        reason = await self.peers.run(name, worker.peer)
+        reason = await self._links.run(name, worker.peer)
         if reason != ENDED:
             slot.failure = slot.failure or f"its link broke: {reason}"
             log.error("worker's link broken", worker=slot.number, reason=reason)
@@ -369,8 +379,12 @@ class WorkerPool:
             log.warning("worker's lines lost", worker=slot.number, count=lost)
         for line in lines:
             taken = Log(line.stream, line.name, line.values, line.address)
-            for take in self.takers:
-                take(taken)
+            self._presence.take(slot.number, taken)
+            self._hand_to_takers(taken)
+
+    def _hand_to_takers(self, line: Log) -> None:
+        for take in self.takers:
+            take(line)
 
     async def _watch_for_silence(self) -> None:
         """End workers that give no sign of life, until cancelled; others take their places."""
