@@ -1,6 +1,7 @@
 """The journal's thread: what is queued is on the disk, in order, whatever happens."""
 
 import errno
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -224,6 +225,23 @@ def test_old_segments_are_deleted(tmp_path: Path) -> None:
     writer.start(heard.put)
     assert heard.next(Deleted) == Deleted("a", 2, 4, 0)
     writer.close()
+
+
+def test_the_time_in_which_no_writer_ran_is_no_age(tmp_path: Path) -> None:
+    """A clock that is ahead at a start, or a long pause: age goes on from where it was."""
+    sealed_segments(tmp_path / "a", 3)
+    sealed_segments(tmp_path / "b", 1)
+    paths = [segment.path for segment in segments.sealed(tmp_path / "a")]
+    (newest,) = (segment.path for segment in segments.sealed(tmp_path / "b"))
+    for path, moment_s in zip((*paths, newest), (100, 250, 260, 300), strict=True):
+        os.utime(path, (moment_s, moment_s))
+    settings = WriterSettings(age_max=100 * NS_PER_S)
+    writer = JournalWriter(tmp_path, ("a", "b"), settings, clock=lambda: 10_000 * NS_PER_S)
+    heard = Heard()
+    writer.start(heard.put)
+    assert heard.next(Deleted) == Deleted("a", 1, 2, 0)
+    writer.close()
+    assert texts(tmp_path / "a") == [b"1", b"2"]
 
 
 def test_two_writers_of_a_folder_are_refused_and_the_first_goes_on(tmp_path: Path) -> None:

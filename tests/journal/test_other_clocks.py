@@ -64,6 +64,39 @@ def test_what_was_just_written_is_not_too_old_for_a_clock_an_hour_ahead(tmp_path
 
 
 @pytest.mark.slow
+def test_a_start_with_a_clock_an_hour_ahead_deletes_nothing(tmp_path: Path) -> None:
+    """What a server before it sealed is not older for a time in which no server ran."""
+    library = fake_clock()
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    ahead = {
+        **os.environ,
+        "LD_PRELOAD": str(library),
+        "FAKETIME": "+3600s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+    settings = {
+        "Listen": "127.0.0.1:0",
+        "Entitlement": "None",
+        "Journal": "on",
+        "JournalFolder": str(tmp_path / "journal"),
+        "JournalSegmentTime": "1s",
+        "JournalAgeLimit": "5min",
+    }
+    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    stats = tmp_path / "journal" / "stats"
+    with live_server(tmp_path, *words) as server:
+        assert post(server.url, "/a/b")["status"] == "OK"
+    before = len(list(stats.glob("seg-*.jsonl")))
+    with live_server(tmp_path, *words, environment=ahead) as server:
+        deadline = time.monotonic() + PATIENCE_S
+        while len(list(stats.glob("seg-*.jsonl"))) < before + SEALED:
+            assert time.monotonic() < deadline, server.log.read_text()
+            time.sleep(0.1)
+    assert [row["seq"] for row in rows(tmp_path / "journal")] == [1]
+
+
+@pytest.mark.slow
 def test_a_row_is_not_written_again_because_the_clock_was_set_back(tmp_path: Path) -> None:
     """The clock is an hour ahead when a message is published, and right when the server restarts.
 

@@ -31,12 +31,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mdserver import limits
 from mdserver.config import JournalDiskFull, JournalFsync
 from mdserver.journal import segments
-from mdserver.journal.segments import Repair, StreamWriter, SyncError
+from mdserver.journal.segments import Repair, Segment, StreamWriter, SyncError
 from mdserver.journal.wal_lines import header
 from mdserver.limits import NS_PER_S
 
@@ -149,6 +149,10 @@ class JournalWriter:
                 stream = StreamWriter(folder / name, settings.segment_bytes_max, chained, clock)
                 self._streams[name] = opened.enter_context(stream)
             opened.pop_all()
+        found = [segment for stream in self._streams.values() for segment in stream.sealed]
+        self._found = {name: stream.next_number for name, stream in self._streams.items()}
+        newest = max((segment.modified for segment in found), default=0)
+        self._away = max(0, clock() - newest)
         self._tell: Callable[[Event], None] = _ignore
         self._changed = threading.Condition()
         self._queued: dict[str, list[Queued]] = {}
@@ -481,7 +485,7 @@ class JournalWriter:
         try:
             readers = segments.positions(stream.folder)
             read = segments.read_by_all(stream.sealed, readers)
-            left = stream.sealed[len(read) :]
+            left = self._aged(name, stream.sealed[len(read) :])
             old = segments.expired(left, self._clock(), settings.bytes_max, settings.age_max)
             gone = [*read, *old]
             stream.delete(gone)
@@ -490,6 +494,19 @@ class JournalWriter:
         if gone:
             size = sum(segment.size_bytes for segment in gone)
             self._tell(Deleted(name, len(gone), size, len(old) if readers else 0))
+
+    def _aged(self, name: str, sealed: Sequence[Segment]) -> list[Segment]:
+        """Return segments with the times by which they age.
+
+        Those that were there at the start do not age while no writer runs: a clock that is ahead at
+        a start, or a pause, would delete what nobody had a chance to read.
+        """
+        return [
+            evolve(segment, modified=segment.modified + self._away)
+            if segment.number < self._found[name]
+            else segment
+            for segment in sealed
+        ]
 
 
 def _ignore(_: Event) -> None:

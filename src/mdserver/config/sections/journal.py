@@ -72,7 +72,8 @@ class Journals:
         "JournalAgeLimit",
         values.duration(NS_PER_S, 3650 * DAY),
         limits.JOURNAL_AGE_DAYS_MAX * DAY,
-        """How old closed files of the journal may become; they are deleted then as well.""",
+        """How old closed files of the journal may become; they are deleted then as well. Time in
+        which no server runs does not count.""",
     )
     journal_disk_full: JournalDiskFull = parameter(
         "JournalDiskFull",
