@@ -5,11 +5,12 @@ The wheel has no `start-master.sh`, but the classes that it would start.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyspark
@@ -39,17 +40,13 @@ class LiveSpark:
 
     master: str
     workers: Sequence[Path]
+    processes: Sequence[int]
+    """The workers' processes, whose children are executors."""
 
     def submit(self, jars: Sequence[Path], *job: str) -> subprocess.CompletedProcess[str]:
         """Run `mdserver pipeline ...` on the cluster, one executor on each worker."""
-        settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        options = [word for item in settings.items() for word in ("--conf", "=".join(item))]
-        options += ["--properties-file", str(CONF / "standalone.conf")]
-        if jars:
-            options += ["--jars", ",".join(map(str, jars))]
-        submit = HOME / "bin" / "spark-submit"
         return subprocess.run(
-            [submit, "--master", self.master, *options, CONF / "job.py", *job],
+            self._command(jars, *job),
             env=os.environ | ENVIRONMENT,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -57,6 +54,44 @@ class LiveSpark:
             timeout=JOB_TIMEOUT_S,
             check=False,
         )
+
+    @contextmanager
+    def driver(self, log: Path, *job: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Start such a job in a group of processes of its own, which is killed at the end."""
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                self._command([], *job),
+                env=os.environ | ENVIRONMENT,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        with process:
+            try:
+                yield process
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def kill_executor(self, worker: int) -> bool:
+        """Kill the executors of a worker; whether it had one. The worker starts another one."""
+        found = False
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                parent = int(process.joinpath("stat").read_text().rpartition(")")[2].split()[1])
+                if parent == self.processes[worker]:
+                    os.kill(int(process.name), signal.SIGKILL)
+                    found = True
+        return found
+
+    def _command(self, jars: Sequence[Path], *job: str) -> list[str | Path]:
+        settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        options = [word for item in settings.items() for word in ("--conf", "=".join(item))]
+        options += ["--properties-file", str(CONF / "standalone.conf")]
+        if jars:
+            options += ["--jars", ",".join(map(str, jars))]
+        submit = HOME / "bin" / "spark-submit"
+        return [submit, "--master", self.master, *options, CONF / "job.py", *job]
 
     def executors(self) -> list[int]:
         """How many executors each worker has run."""
@@ -72,16 +107,18 @@ def live_spark(folder: Path) -> Iterator[LiveSpark]:
         stack.enter_context(_daemon("master.Master", *loopback, "--port", "0", log=log))
         url = _wait_for(MASTER_URL, log, 1)[0]
         workers = [folder / f"worker-{number}" for number in range(WORKERS)]
+        processes = []
         for worker in workers:
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(worker))
             output = worker.with_suffix(".log")
-            stack.enter_context(_daemon("worker.Worker", *loopback, *size, url, log=output))
+            daemon = _daemon("worker.Worker", *loopback, *size, url, log=output)
+            processes.append(stack.enter_context(daemon))
         _wait_for(re.compile("Registering (worker)"), log, WORKERS)
-        yield LiveSpark(url, workers)
+        yield LiveSpark(url, workers, processes)
 
 
 @contextmanager
-def _daemon(name: str, *arguments: str, log: Path) -> Iterator[None]:
+def _daemon(name: str, *arguments: str, log: Path) -> Iterator[int]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments],
@@ -91,7 +128,7 @@ def _daemon(name: str, *arguments: str, log: Path) -> Iterator[None]:
             stderr=output,
         )
     try:
-        yield
+        yield process.pid
     finally:
         process.terminate()
         try:

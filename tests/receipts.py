@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 from mdserver.core.commands import Receipt
-from mdserver.core.message import checksum
+from mdserver.core.message import checksum, fields_checksum
 from mdserver.journal.rows import ROW_VERSION, ReceiptRow
 
 
@@ -14,13 +14,22 @@ def numbered(seq: int) -> bytes:
     return b"%d" % seq
 
 
+def without_fields(_: int) -> None:
+    """The fields of a message whose test does not care."""
+
+
 def sums(
-    subject: str, seqs: Sequence[int], content: Callable[[int], bytes] = numbered, epoch: int = 1
+    subject: str,
+    seqs: Sequence[int],
+    content: Callable[[int], bytes] = numbered,
+    epoch: int = 1,
+    fields: Callable[[int], dict[str, str] | None] = without_fields,
 ) -> dict[str, int]:
     """What a receipt says of the range in which these messages came, in this order."""
     got = dict.fromkeys(seqs)
     first = min(seqs)
     crcs = {seq: checksum(subject, epoch, seq, content(seq)) for seq in got}
+    digests = {seq: fields_checksum(subject, epoch, seq, fields(seq)) for seq in got}
     return {
         "epoch": epoch,
         "seq_lo": first,
@@ -30,6 +39,8 @@ def sums(
         "crc_at": sum(crc * (seq - first) for seq, crc in crcs.items()),
         "dups": len(seqs) - len(got),
         "reordered": sum(later < earlier for earlier, later in pairwise(seqs)),
+        "fields_sum": sum(digests.values()),
+        "fields_at": sum(digest * (seq - first) for seq, digest in digests.items()),
     }
 
 

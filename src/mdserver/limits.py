@@ -377,5 +377,7 @@ KAFKA_DECODERS_STUCK_MAX = 16  # calls of one consumer that have not returned: a
 
 # Pipeline
 DERIVE_GROUPS_MAX = 1_000_000  # groups of all rules together, whose states are kept in memory
+DERIVE_SHARD_GROUPS_MAX = 250_000  # groups in the memory of one process of an executor
+DERIVE_SHARDS_MAX = 1_000  # each is a task of every batch, which takes some tens of milliseconds
 DERIVE_LATENESS_S = 1.0  # how long a period stays open beyond its end
 PUBLISHER_CONNECT_TIMEOUT_S = 10

@@ -10,6 +10,7 @@ from mdserver.core.commands import Connect, Publish, Receipt, Receipts, Subscrib
 from mdserver.core.entitlement import Policy
 from mdserver.core.events import Error
 from mdserver.core.inputs import Authorized, Grants
+from mdserver.core.message import fields_checksum
 from mdserver.core.outputs import Authorize, Log, Output, Send
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import (
@@ -83,6 +84,8 @@ def test_what_was_got_here_is_confirmed(wish: str) -> None:
     [
         {"crc_sum": 1},
         {"crc_at": 1},
+        {"fields_sum": 1},
+        {"fields_at": 1},
         {"n": 2},
         {"seq_hi": 4, "n": 4},
         {"seq_lo": 0, "n": 4},
@@ -97,6 +100,25 @@ def test_what_the_cache_does_not_bear_out_is_not_confirmed(changed: dict[str, An
     seed = opened()
     seed.receive(1, [Subscribe(subjects=["/a/*"])])
     assert verified(seed, receipt(**changed)) == [False]
+
+
+def test_fields_are_compared_unless_the_client_says_nothing_of_them() -> None:
+    seed = opened()
+    seed.receive(1, [Subscribe(subjects=["/a/*"])])
+    seed.receive(2, [Publish(subject="/a/c", content="one", fields={"b": "2", "a": "1"})])
+
+    def told(**changed: Any) -> Receipt:
+        return receipts.receipt("/a/c", [1], lambda _: b"one", **changed)
+
+    digest = fields_checksum("/a/c", 1, 1, {"a": "1", "b": "2"})
+    altered = fields_checksum("/a/c", 1, 1, {"a": "1", "b": "3"})
+    assert verified(
+        seed,
+        told(fields_sum=digest),
+        told(fields_sum=altered),
+        told(),
+        told(fields_sum=None, fields_at=None),
+    ) == [True, False, False, True]
 
 
 def test_the_owner_is_what_the_server_knows_not_what_the_client_says() -> None:

@@ -5,8 +5,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as f
 
-from mdserver.core.message import checksum
+from mdserver.core.message import checksum, fields_checksum
 from mdserver.pipeline.audit import findings
 from mdserver.pipeline.audit import verdicts as audit
 from mdserver.pipeline.audit.silent import find_silent
@@ -17,13 +18,14 @@ pytestmark = pytest.mark.pipeline
 START = datetime(2026, 3, 1, tzinfo=UTC)
 MESSAGE = (
     "history string, subject string, epoch bigint, seq bigint, crc bigint, qos string,"
-    " ts_server timestamp"
+    " ts_server timestamp, fields map<string, string>"
 )
 RECEIPT = (
     "session string, subscriber string, history string, subject string, epoch bigint,"
     " seq_lo bigint, seq_hi bigint, n bigint, crc_sum bigint, crc_at bigint, dups bigint,"
-    " reordered bigint, conflated bigint, via string, opened_ts timestamp, closed_ts timestamp,"
-    " owner string, verified boolean, left_out bigint"
+    " reordered bigint, fields_sum bigint, fields_at bigint, conflated bigint,"
+    " via string, opened_ts timestamp, closed_ts timestamp, owner string,"
+    " verified boolean, left_out bigint"
 )
 
 
@@ -33,10 +35,15 @@ def crc(seq: int, subject: str = "/a/b", epoch: int = 1) -> int:
 
 def messages(spark: Any, last: int = 100) -> Any:
     rows = [
-        ("h", "/a/b", 1, seq, crc(seq), "GUARANTEED", START + timedelta(seconds=seq))
+        ("h", "/a/b", 1, seq, crc(seq), "GUARANTEED", START + timedelta(seconds=seq), fields(seq))
         for seq in range(1, last + 1)
     ]
     return spark.createDataFrame(rows, MESSAGE)
+
+
+def fields(seq: int) -> dict[str, str] | None:
+    """Messages from 90 on have fields."""
+    return {"unit": "km/h", "ä": "€\U0001f600", "n": str(seq)} if seq >= 90 else None
 
 
 def receipt(seqs: Sequence[int], **changed: Any) -> tuple[Any, ...]:
@@ -45,7 +52,7 @@ def receipt(seqs: Sequence[int], **changed: Any) -> tuple[Any, ...]:
         "subscriber": "ann",
         "history": "h",
         "subject": "/a/b",
-        **sums("/a/b", seqs, lambda seq: b"m%d" % seq),
+        **sums("/a/b", seqs, lambda seq: b"m%d" % seq, fields=fields),
         "conflated": 0,
         "via": "n1",
         "opened_ts": START,
@@ -136,6 +143,70 @@ def test_one_altered_message_is_found_by_the_sums(spark: Any) -> None:
     }
 
 
+def test_altered_fields_are_found_and_placed_unless_a_receipt_says_nothing_of_them(
+    spark: Any,
+) -> None:
+    wrong = fields_checksum("/a/b", 1, 97, {"unit": "mph"}) - digest(97)
+    seqs = range(88, 101)
+    right = sums("/a/b", seqs, fields=fields)
+    nothing = {"fields_sum": None, "fields_at": None}
+    told = [
+        receipt(seqs, session="right"),
+        receipt(
+            seqs,
+            session="altered",
+            fields_sum=right["fields_sum"] + wrong,
+            fields_at=right["fields_at"] + wrong * (97 - 88),
+        ),
+        receipt([95], session="dropped", fields_sum=0),
+        receipt(seqs, session="old", **nothing),
+        receipt(range(1, 50), session="old, without fields", **nothing),
+    ]
+    archived = audit.promised(messages(spark))
+    judged = audit.judge_ranges(archived, once(spark, told)).localCheckpoint()
+    found = {row.session: (row.verdict, row.first_bad_seq, row.reason) for row in judged.collect()}
+    assert found == {
+        "right": ("exact", None, None),
+        "altered": ("dup_or_corrupt", 97, "checksums differ: fields were altered"),
+        "dropped": ("dup_or_corrupt", 95, "checksums differ: fields were altered"),
+        "old": ("exact", None, None),
+        "old, without fields": ("exact", None, None),
+    }
+    assert {(row.kind, row.session) for row in findings.of_receipts(judged).collect()} == {
+        ("altered", "altered"),
+        ("altered", "dropped"),
+    }
+    (silent,) = findings.of_unknown_fields(audit.silent_of_fields(judged)).collect()
+    assert (silent.kind, silent.session, silent.n) == ("unjudged", "old", 13)
+
+
+def test_two_contents_of_one_place_are_a_fault_of_the_archive(spark: Any) -> None:
+    """The receipt of 71 fits one of them, which of the two is not known."""
+    both = messages(spark).unionByName(
+        messages(spark).where("seq in (63, 71)").withColumn("crc", f.lit(2**32 - 1))
+    )
+    archived = audit.promised(both.unionByName(messages(spark).where("seq = 5")))
+    told = [
+        receipt([62, 63], session="other", crc_sum=7, crc_at=3),
+        receipt([70, 71], session="one of them"),
+        receipt([5, 6], session="another row, equal"),
+    ]
+    judged = audit.judge_ranges(archived, once(spark, told)).localCheckpoint()
+    assert {row.session: row.verdict for row in judged.collect()} == {
+        "other": "differing",
+        "one of them": "exact",
+        "another row, equal": "exact",
+    }
+    assert {row.kind for row in findings.of_receipts(judged).collect()} == {"differing"}
+    assert sorted(
+        row.seq_lo for row in findings.of_differing(audit.differing(archived)).collect()
+    ) == [63, 71]
+
+
+def digest(seq: int) -> int:
+    return fields_checksum("/a/b", 1, seq, fields(seq))
+
+
 def test_a_gap_between_two_ranges_is_placed_exactly(spark: Any) -> None:
     judged, gaps = judge(spark, receipt(range(1, 41)), receipt(range(44, 101)))
     assert {row.verdict for row in judged} == {"exact"}
@@ -223,7 +294,7 @@ def test_a_session_that_got_nothing_is_found(spark: Any) -> None:
         return (moment, "n1", name, session, user or None, "library/1.0", subject)
 
     rows = [
-        (h, s, 1, seq, crc(seq), "GUARANTEED", START + timedelta(seconds=seq))
+        (h, s, 1, seq, crc(seq), "GUARANTEED", START + timedelta(seconds=seq), None)
         for h, s in (("h", "/a/b"), ("h", "/a/c"), ("h", "/a/d"), ("h", "/b/c"))
         for seq in range(1, 101)
     ]

@@ -24,7 +24,13 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
 PATIENCE_S = 60
 MESSAGES = 40
-FAULTS = {"lost": "/a/lost", "twice": "/a/twice", "late": "/a/late", "altered": "/a/altered"}
+FAULTS = {
+    "lost": "/a/lost",
+    "twice": "/a/twice",
+    "late": "/a/late",
+    "altered": "/a/altered",
+    "fields": "/a/fields",
+}
 SUBJECTS = [*FAULTS.values(), "/a/whole"]
 AT = 17
 
@@ -53,6 +59,7 @@ class FaultyClient(Client):
             "/a/twice": [event, event],
             "/a/late": [],
             "/a/altered": [msgspec.structs.replace(event, content="altered")],
+            "/a/fields": [msgspec.structs.replace(event, fields={"unit": "mph"})],
         }[event.subject]
 
 
@@ -76,7 +83,8 @@ async def live_run(url: str) -> None:
                 nursery.start_soon(receive, subscription, MESSAGES * len(SUBJECTS))
             for number in range(MESSAGES):
                 for subject in SUBJECTS:
-                    await publisher.publish(subject, f"{subject} {number}")
+                    fields = {"unit": "km/h", "number": str(number)}
+                    await publisher.publish(subject, f"{subject} {number}", fields=fields)
 
 
 @pytest.fixture(scope="module")
@@ -106,11 +114,12 @@ def test_everything_that_was_injected_is_named(spark: Any, journal: Path, tmp_pa
         ("harmed", FAULTS["twice"], "dup_or_corrupt"),
         ("harmed", FAULTS["late"], "reordered"),
         ("harmed", FAULTS["altered"], "dup_or_corrupt"),
+        ("harmed", FAULTS["fields"], "dup_or_corrupt"),
     }
     first = {row["subject"]: row["first_bad_seq"] for row in bad}
     assert set(first.values()) == {AT}
-    # That content was altered on the way is what the client says: the cache has it otherwise.
-    assert (found.bad, found.gaps, found.unarchived, found.claims) == (2, 1, 0, 1)
+    # That a message was altered on the way is what the client says: the cache has it otherwise.
+    assert (found.bad, found.gaps, found.unarchived, found.claims) == (2, 1, 0, 2)
     rows = DeltaTable(tmp_path / "tables" / "audit_findings").to_pyarrow_table().to_pylist()
     named = {(row["kind"], row["proof"], row["subscriber"], row["subject"]) for row in rows}
     assert named >= {
@@ -118,6 +127,7 @@ def test_everything_that_was_injected_is_named(spark: Any, journal: Path, tmp_pa
         ("repeated", "member", "harmed", FAULTS["twice"]),
         ("out_of_order", "member", "harmed", FAULTS["late"]),
         ("altered", "claim", "harmed", FAULTS["altered"]),
+        ("altered", "claim", "harmed", FAULTS["fields"]),
     }
     assert {row["subscriber"] for row in rows if row["kind"] != "unjudged"} == {"harmed"}
     (gap,) = [row for row in rows if row["kind"] == "gap"]

@@ -52,7 +52,13 @@ def rules_file(tmp_path: Path) -> Path:
     return path
 
 
-def derive(spark: Any, server: LiveServer, folder: Path, source: Source | None = None) -> list[str]:
+def derive(
+    spark: Any,
+    server: LiveServer,
+    folder: Path,
+    source: Source | None = None,
+    engine: deriving.EngineChoice = deriving.EMBEDDED,
+) -> list[str]:
     """One run until caught up with the journal, or another source; what it said."""
     said: list[str] = []
     where = PublishServer([server.url])
@@ -61,7 +67,8 @@ def derive(spark: Any, server: LiveServer, folder: Path, source: Source | None =
         assert f"{values['derived']} derived" in words
         said.append(words)
 
-    with deriving.ready(folder / "rules.yaml", folder / "tables", where, say) as job:
+    rules, tables = folder / "rules.yaml", folder / "tables"
+    with deriving.ready(rules, tables, where, say, engine, once=True) as job:
         job.run(spark, source or JournalSource(folder / "journal"), once=True)
     return said
 
@@ -100,14 +107,23 @@ def crash(*_: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "point"),
+    ("owner", "point", "engine"),
     [
-        (StepLog, "append"),
-        (StepPublisher, "publish"),
-        (delta, "append_rows"),
-        (StepLog, "published"),
+        (StepLog, "append", deriving.EMBEDDED),
+        (StepPublisher, "publish", deriving.EMBEDDED),
+        (delta, "append_rows", deriving.EMBEDDED),
+        (StepLog, "published", deriving.EMBEDDED),
+        (StepLog, "append", deriving.EngineChoice(2)),
+        pytest.param(StepPublisher, "publish", deriving.EngineChoice(2), marks=pytest.mark.soak),
     ],
-    ids=["before the step", "before publishing", "before setting aside", "before the note"],
+    ids=[
+        "before the step",
+        "before publishing",
+        "before setting aside",
+        "before the note",
+        "distributed, before the step",
+        "distributed, before publishing",
+    ],
 )
 def test_after_a_crash_each_message_is_there_once(
     spark: Any,
@@ -116,18 +132,19 @@ def test_after_a_crash_each_message_is_there_once(
     tmp_path: Path,
     owner: Any,
     point: str,
+    engine: deriving.EngineChoice,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_messages(tmp_path / "journal", speeds("85", "95", "79"))
-    derive(spark, server, tmp_path)
+    derive(spark, server, tmp_path, engine=engine)
     write_messages(tmp_path / "journal", speeds("91", "fast", "70", "99"), first_seq=4)
     with monkeypatch.context() as patched:
         patched.setattr(owner, point, crash)
         with pytest.raises(PipelineError, match="deriving failed: crash"):
-            derive(spark, server, tmp_path)
+            derive(spark, server, tmp_path, engine=engine)
     write_messages(tmp_path / "journal", speeds("60", "95"), first_seq=8)
-    derive(spark, server, tmp_path)
-    derive(spark, server, tmp_path)
+    derive(spark, server, tmp_path, engine=engine)
+    derive(spark, server, tmp_path, engine=engine)
     wanted = ["95", "79", "91", "70", "99", "60", "95"]
     assert history(server, "/notifications/car66") == {
         "/notifications/car66": [f"car66 drives {speed} km/h" for speed in wanted]

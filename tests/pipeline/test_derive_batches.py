@@ -11,9 +11,10 @@ pytest.importorskip("pyspark")
 
 from mdserver.client import Numbering
 from mdserver.pipeline.derive import rules
-from mdserver.pipeline.derive.batches import BatchCounts, Derive
+from mdserver.pipeline.derive.batches import Derive
 from mdserver.pipeline.derive.operators import US, Derived
 from mdserver.pipeline.derive.step_log import StepLog
+from mdserver.pipeline.derive.steps import BatchCounts
 
 RULES = """\
 rules:
@@ -33,6 +34,7 @@ COLUMNS = pa.schema(
         ("content", pa.string()),
         ("fields", pa.map_(pa.string(), pa.string())),
         ("src_kind", pa.string()),
+        ("src_topic", pa.string()),
         ("src_partition", pa.int64()),
         ("src_pos", pa.int64()),
     ]
@@ -55,7 +57,7 @@ class Recorder:
 class Batch:
     """In place of a frame of Spark's: the rows (partition, subject, second, content).
 
-    Without a subject a row stands for a line that cannot be used.
+    Without a subject a row stands for a line that cannot be used. Topics have ten partitions each.
     """
 
     def __init__(self, kind: str, rows: Sequence[tuple[int, str, float, str]]) -> None:
@@ -67,7 +69,8 @@ class Batch:
                 "subject": subject or None,
                 "content": content,
                 "src_kind": kind,
-                "src_partition": partition,
+                "src_topic": f"topic{partition // 10}.messages" if kind == "kafka" else None,
+                "src_partition": partition % 10,
             }
             for partition, subject, second, content in rows
         ]
@@ -105,17 +108,20 @@ class Run:
         return [(each.ts // US, each.content) for each in published if each.subject == subject]
 
 
+@pytest.mark.parametrize("second", [1, 10], ids=["same topic", "other topic, same number"])
 @pytest.mark.parametrize("ahead", [UNWATCHED, OTHER])
-def test_a_partition_that_is_ahead_closes_no_period_of_another(tmp_path: Path, ahead: str) -> None:
+def test_a_partition_that_is_ahead_closes_no_period_of_another(
+    tmp_path: Path, ahead: str, second: int
+) -> None:
     """The job catches up: hour 1 of a partition stands in one batch with hour 9 of another."""
     run = Run(tmp_path, "kafka")
     early, late = HOUR_S, 9 * HOUR_S
-    run.batch((0, WATCHED, early, "10"), (1, ahead, late, "1"))
-    run.batch((0, WATCHED, early + 3, "20"), (1, ahead, late + 1, "1"))
-    run.batch((0, WATCHED, early + 9.5, "30"), (1, ahead, late + 2, "1"))
+    run.batch((0, WATCHED, early, "10"), (second, ahead, late, "1"))
+    run.batch((0, WATCHED, early + 3, "20"), (second, ahead, late + 1, "1"))
+    run.batch((0, WATCHED, early + 9.5, "30"), (second, ahead, late + 2, "1"))
     assert run.said("/mean/p") == []
     assert run.said("/silent/p") == []
-    run.batch((0, UNWATCHED, early + 11, "rain"), (1, ahead, late + 3, "1"))
+    run.batch((0, UNWATCHED, early + 11, "rain"), (second, ahead, late + 3, "1"))
     assert run.said("/mean/p") == [(early + 10, "20")]
     assert [each.refused for each in run.counts] == [0, 0, 0, 0]
 

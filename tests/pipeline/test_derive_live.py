@@ -14,6 +14,7 @@ import trio
 from mdserver.client import Client, Message, Subscription
 from mdserver.pipeline.common.figures import META_SUBJECT
 from tests.live import LiveServer, live_server
+from tests.live_spark import live_spark
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
@@ -68,6 +69,66 @@ async def publish(client: Client, published: list[str]) -> None:
 async def take(subscription: Subscription, count: int) -> list[Message]:
     with trio.fail_after(PATIENCE_S):
         return [await anext(subscription) for _ in range(count)]
+
+
+COUNTED = """\
+  - name: counted
+    kind: window
+    function: count
+    seconds: 1
+    from: /vehicles/*/speed
+    to: /counted/{1}
+"""
+
+
+@pytest.mark.soak
+async def test_on_a_cluster_each_notification_comes_once_whoever_is_killed(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    """First an executor, then the driver; each message is in one window as well."""
+    with (tmp_path / "rules.yaml").open("a") as file:
+        file.write(COUNTED)
+    published: list[str] = []
+    got: list[Message] = []
+    counted = 0
+    files = ("--rules", str(tmp_path / "rules.yaml"), "--journal", str(tmp_path / "journal"))
+    where = ("--tables", str(tmp_path / "tables"), "--server", server.url)
+    job = ("derive", "--engine", "distributed", "--shards", "4", *files, *where)
+    log = tmp_path / "derive.log"
+    (tmp_path / "cluster").mkdir()
+    async with Client([server.url]) as client, trio.open_nursery() as nursery:
+        notifications = client.subscribe("/notifications/*")
+        windows = client.subscribe("/counted/*")
+        await windows.confirmed()
+        publishing = trio.CancelScope()
+
+        async def publish_for_now() -> None:
+            with publishing:
+                await publish(client, published)
+
+        with live_spark(tmp_path / "cluster") as cluster:
+            nursery.start_soon(publish_for_now)
+            with cluster.driver(log, *job):
+                got += await take(notifications, 300)
+                assert cluster.kill_executor(0)
+                got += await take(notifications, 600)
+            with cluster.driver(log, *job):
+                got += await take(notifications, 600)
+                assert cluster.kill_executor(1)
+                got += await take(notifications, 300)
+                publishing.cancel()
+                got += await take(notifications, len(published) - len(got))
+                with trio.fail_after(PATIENCE_S):
+                    while counted < len(published):
+                        counted += int((await anext(windows)).content)
+        notifications.end()
+        windows.end()
+        assert [message async for message in notifications] == []
+        assert [message async for message in windows] == []
+    assert counted == len(published)
+    for car in range(3):
+        subject = f"/notifications/car{car}"
+        assert [m.content for m in got if m.subject == subject] == published[(car - 1) % 3 :: 3]
 
 
 async def test_each_notification_comes_once_whenever_the_job_is_killed(

@@ -16,9 +16,9 @@ from mdserver.core.message import Publication
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import KafkaSource
 from mdserver.pipeline.derive import realtime, rules
-from mdserver.pipeline.derive.batches import event_of
 from mdserver.pipeline.derive.operators import step
 from mdserver.pipeline.derive.rules import Rule
+from mdserver.pipeline.derive.watched_rows import event_of
 from tests.live_kafka import JARS, SILENT, LiveKafka
 
 from .conftest import message_lines

@@ -16,6 +16,7 @@ import attrs
 import click
 import trio
 
+from mdserver import limits
 from mdserver.cli.forms import format_option, print_result
 from mdserver.cli.job_options import figures_options, spark_options
 from mdserver.cli.job_sources import (
@@ -128,6 +129,19 @@ def archive(
 @figures_options
 @click.option("--once", is_flag=True, help="End when everything there is has been read.")
 @click.option(
+    "--engine",
+    type=click.Choice(["embedded", "distributed"]),
+    default="embedded",
+    show_default=True,
+    help="Where the rules run: in this process, or on Spark's executors.",
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(1, limits.DERIVE_SHARDS_MAX),
+    metavar="N",
+    help="Of the distributed engine: how many parts executors divide; 8 by default, never changed.",
+)
+@click.option(
     "--real-time",
     metavar="TOPIC",
     help="With --kafka: write to this topic, within milliseconds, in place of a server.",
@@ -143,6 +157,8 @@ def derive(
     tables: Path,
     outlets: Outlets,
     once: bool,
+    engine: str,
+    shards: int | None,
     real_time: str | None,
     form: str,
 ) -> None:
@@ -152,6 +168,9 @@ def derive(
     message once, also after a crash. Lines that cannot be used, and messages that are late or no
     number, go to the table `quarantine` with their reason. A job that was killed goes on where it
     was; what it remembers is in TABLES/_checkpoints/derive.
+
+    With --engine distributed, groups of rules are divided into shards, which the executors of a
+    cluster run, with their states in Spark's store. The first run decides engine and shards.
 
     With --real-time, rules that judge each message by itself (last, threshold without clear) run in
     Spark's real-time mode, from Kafka to Kafka; what cannot be used goes to TOPIC.quarantine. With
@@ -180,6 +199,12 @@ def derive(
     from mdserver.pipeline.derive import job as deriving
     from mdserver.pipeline.derive.publisher import PublishServer
 
+    if shards is not None and engine == "embedded":
+        raise click.UsageError("--shards is for --engine distributed.")
+    if real_time is not None and engine == "distributed":
+        raise click.UsageError(
+            "--real-time runs rules without a state on the executors itself: leave --engine out."
+        )
     if real_time is not None:
         derive_in_real_time(rules, where, tables.resolve(), real_time, spark_settings, once=once)
         return
@@ -198,7 +223,8 @@ def derive(
             )
         )
 
-    ready = deriving.ready(rules, tables.resolve(), server, say)
+    chosen = deriving.EngineChoice(shards) if engine == "distributed" else deriving.EMBEDDED
+    ready = deriving.ready(rules, tables.resolve(), server, say, chosen, once=once)
     with told("derive", outlets) as figures, ready as job:
         where.attend("derive", ["messages"])
         with started("derive", spark_settings, where) as spark:

@@ -124,6 +124,8 @@ def receipt_log(
             "owner": owner,
             "verified": verified,
             "left_out": left_out,
+            "fields_sum": receipt.fields_sum,
+            "fields_at": receipt.fields_at,
         },
     )
 

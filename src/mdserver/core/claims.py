@@ -19,7 +19,7 @@ from mdserver.core.entitlement import permits
 from mdserver.core.events import Error
 from mdserver.core.histories import Histories
 from mdserver.core.interest import Interest
-from mdserver.core.message import Entry, checksum
+from mdserver.core.message import Entry, Publication, checksum, fields_checksum
 from mdserver.core.outputs import Output, Send
 from mdserver.core.session import Session, session_name
 from mdserver.core.settings import BrokerSettings
@@ -62,6 +62,13 @@ class ReceiptShare:
         """Begin a new period if the present one is over."""
         if now - self.since >= RECEIPTS_S * NS_PER_S:
             self.since, self.taken, self.work = now, 0, 0
+
+
+def _checked_bytes(publication: Publication) -> int:
+    """Return roughly how many bytes the checksums of a message are made of."""
+    fields = publication.fields or {}
+    told = sum(len(name) + len(value) for name, value in fields.items())
+    return len(publication.content) + told
 
 
 class Claims:
@@ -154,19 +161,25 @@ class Claims:
         if self.work >= work_max or not self._histories.know(receipt.subject, receipt.history):
             return False
         entries = self._range(receipt, now)
-        costs = sum(RECEIPT_ENTRY_BYTES + len(one.publication.content) for one in entries)
+        costs = sum(RECEIPT_ENTRY_BYTES + _checked_bytes(one.publication) for one in entries)
         if not entries or self.work + costs > work_max or not self._subscribed(session, receipt):
             return False
         self.work += costs
-        crc_sum = crc_at = 0
+        crc_sum = crc_at = fields_sum = fields_at = 0
         for distance, entry in enumerate(entries):
             if entry.epoch != receipt.epoch:
                 return False
-            content = entry.publication.content
-            crc = checksum(receipt.subject, entry.epoch, entry.seq, content)
+            place = receipt.subject, entry.epoch, entry.seq
+            crc = checksum(*place, entry.publication.content)
             crc_sum += crc
             crc_at += crc * distance
-        return (crc_sum, crc_at) == (receipt.crc_sum, receipt.crc_at)
+            fields = fields_checksum(*place, entry.publication.fields)
+            fields_sum += fields
+            fields_at += fields * distance
+        # A client of an earlier release says nothing of fields.
+        told = receipt.fields_sum is not None and receipt.fields_at is not None
+        same = not told or (fields_sum, fields_at) == (receipt.fields_sum, receipt.fields_at)
+        return same and (crc_sum, crc_at) == (receipt.crc_sum, receipt.crc_at)
 
     def _range(self, receipt: Receipt, now: int) -> Sequence[Entry]:
         """Return the cached messages of a range, or none if one of them is not cached."""

@@ -127,7 +127,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     that it was connected to. The range has `n` messages, of which `dups` came more than once and
     `reordered` too late; `conflated` were left out as the client asked. `crc_sum` adds up their
     `checksum`, `crc_at` the same times the distance from `seq_lo`: together they tell which message
-    was altered, if one was. `opened_ms` and `closed_ms` are how long ago the range began and ended.
+    was altered, if one was. `fields_sum` and `fields_at` are the same for `fields_checksum`, and
+    None if the client says nothing of fields. `opened_ms` and `closed_ms` are how long ago the
+    range began and ended.
     """
 
     session: Name
@@ -145,6 +147,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dups: Count = 0
     reordered: Count = 0
     conflated: Count = 0
+    fields_sum: Count | None = None
+    fields_at: Count | None = None
 
 
 class Receipts(Command, frozen=True, tag="receipts"):

@@ -5,6 +5,7 @@ and a cache holds very many of them for a long time.
 """
 
 import enum
+from collections.abc import Mapping
 from zlib import crc32
 
 import msgspec
@@ -80,3 +81,18 @@ def checksum(subject: str, epoch: int, seq: int, content: bytes) -> int:
     """
     head = f"{subject}|{epoch}|{seq}|".encode()
     return crc32(content, crc32(head))
+
+
+def fields_checksum(subject: str, epoch: int, seq: int, fields: Mapping[str, str] | None) -> int:
+    """Return the CRC-32 of subject, epoch, seq and fields, 0 for a message without fields.
+
+    It is part of the protocol as `checksum` is. Names are in the order of their code points. Each
+    name and value stands behind its length in characters, so that no two sets of fields give the
+    same text.
+    """
+    if not fields:
+        return 0
+    told = "".join(
+        f"{len(name)}:{name}{len(value)}:{value}" for name, value in sorted(fields.items())
+    )
+    return crc32(f"{subject}|{epoch}|{seq}|{told}".encode())

@@ -94,6 +94,10 @@ class ReceiptRow(msgspec.Struct, frozen=True, kw_only=True):
     messages with these checksums were in its cache. None, in lines of older versions: unknown."""
     left_out: int = 0
     """The number of receipts of the same session that were left out before this one as too many."""
+    fields_sum: int | None = None
+    """Sum of `fields_checksum` over those n. None, from clients of older versions: unknown."""
+    fields_at: int | None = None
+    """Sum of `fields_checksum` times the distance from `seq_lo`; None if `fields_sum` is."""
 
 
 class StatRow(msgspec.Struct, frozen=True, kw_only=True):

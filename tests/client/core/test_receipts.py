@@ -9,7 +9,7 @@ from mdserver import limits
 from mdserver.client.core.receipts import ReceiptBook
 from mdserver.core.commands import Receipt
 from mdserver.core.events import MessageEvent
-from mdserver.core.message import MessageType, Position, checksum
+from mdserver.core.message import MessageType, Position, checksum, fields_checksum
 from tests import receipts as told
 
 SECOND = 1_000_000_000
@@ -80,6 +80,22 @@ def test_a_range_ends_where_something_is_wrong(
     it = book()
     give(it, *seqs)
     assert shape(taken(it)) == ranges
+
+
+def test_fields_have_sums_of_their_own() -> None:
+    it = book()
+    give(it, 4)
+    give(it, 5, fields={"unit": "km", "a": ""})
+    give(it, 6, fields={})
+    [receipt] = taken(it)
+    digest = fields_checksum("/a/b", 1, 5, {"a": "", "unit": "km"})
+    assert (receipt.fields_sum, receipt.fields_at) == (digest, digest)
+    assert receipt.crc_sum == crc(4, 5, 6)
+
+
+@pytest.mark.parametrize("other", [{"a": "11"}, {"a1": "1"}, {"a": "1", "b": ""}, {}, None])
+def test_no_two_sets_of_fields_have_the_same_text(other: dict[str, str] | None) -> None:
+    assert fields_checksum("/a/b", 1, 1, other) != fields_checksum("/a/b", 1, 1, {"a": "1"})
 
 
 def test_ranges_go_on_after_a_cut_but_not_across_epochs_and_connections() -> None:

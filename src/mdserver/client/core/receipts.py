@@ -18,11 +18,11 @@ from attrs import define, field, frozen
 from mdserver import limits
 from mdserver.core.commands import Receipt
 from mdserver.core.events import MessageEvent
-from mdserver.core.message import MessageType, checksum
+from mdserver.core.message import MessageType, checksum, fields_checksum
 from mdserver.limits import NS_PER_MS
 
 _CRC_AT_HIGH = 2**62  # a range whose sum is this high ends: receipts carry numbers of 63 bits
-_RECEIPT_BYTES = 400  # roughly what a receipt takes in JSON besides its subject
+_RECEIPT_BYTES = 450  # roughly what a receipt takes in JSON besides its subject
 
 
 @frozen
@@ -40,8 +40,8 @@ class ReceiptSession:
 class Range:
     """Messages of a subject that follow each other; times in ns of the client's clock.
 
-    `crc_sum` and `crc_at` are as in docs/protocol.md; `n`, `dups`, `reordered` and `conflated`
-    count messages.
+    `crc_sum`, `crc_at`, `fields_sum` and `fields_at` are as in docs/protocol.md; `n`, `dups`,
+    `reordered` and `conflated` count messages.
     """
 
     session: str
@@ -56,6 +56,8 @@ class Range:
     n: int = 0
     crc_sum: int = 0
     crc_at: int = 0
+    fields_sum: int = 0
+    fields_at: int = 0
     dups: int = 0
     reordered: int = 0
     conflated: int = 0
@@ -78,6 +80,8 @@ class Range:
             dups=self.dups,
             reordered=self.reordered,
             conflated=self.conflated,
+            fields_sum=self.fields_sum,
+            fields_at=self.fields_at,
         )
 
 
@@ -161,6 +165,10 @@ class ReceiptBook:
         at.n += 1
         at.crc_sum += crc
         at.crc_at += crc * (event.seq - at.seq_lo)
+        if event.fields:
+            digest = fields_checksum(event.subject, event.epoch, event.seq, event.fields)
+            at.fields_sum += digest
+            at.fields_at += digest * (event.seq - at.seq_lo)
 
     def cut(self, now: int) -> None:
         """End all open ranges, so that their receipts can be sent; forget idle subjects."""
@@ -206,7 +214,7 @@ class ReceiptBook:
         last = at.seq_hi if at is not None else track.earlier[-1][1] if track.earlier else None
         follows = last is None or seq == last + 1 or (event.prev and event.prev.seq == last)
         skipped = seq - last - 1 if session.conflated and last is not None and seq > last else 0
-        if at is not None and (follows or skipped) and at.crc_at < _CRC_AT_HIGH:
+        if at is not None and (follows or skipped) and max(at.crc_at, at.fields_at) < _CRC_AT_HIGH:
             at.conflated += skipped
             return at
         if at is not None:

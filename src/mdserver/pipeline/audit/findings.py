@@ -4,8 +4,8 @@ The column `kind`:
 
 - `loss`, `gap`, `nothing_received`: a subscriber did not get messages;
 - `repeated`, `altered`, `out_of_order`: a subscriber got messages, but not as they were published;
-- `not_archived`, `unknown_epoch`, `acknowledged_not_archived`: faults of the archive, not of a
-  delivery;
+- `not_archived`, `unknown_epoch`, `acknowledged_not_archived`, `differing` (several contents of one
+  place): faults of the archive, not of a delivery;
 - `unjudged`: it is not known whether something is wrong.
 
 The column `proof` is `member` if a member confirms the finding, `claim` if only a client says so.
@@ -22,7 +22,7 @@ from mdserver.pipeline.audit.silent import Silent
 from mdserver.pipeline.common import schema
 
 DELIVERY = ("loss", "gap", "nothing_received", "repeated", "altered", "out_of_order")
-ARCHIVE = ("not_archived", "unknown_epoch", "acknowledged_not_archived")
+ARCHIVE = ("not_archived", "unknown_epoch", "acknowledged_not_archived", "differing")
 UNJUDGED = "unjudged"
 SPARK_NAMES = {pa.string(): "string", pa.int64(): "bigint"}
 
@@ -36,7 +36,7 @@ def of_receipts(judged: DataFrame) -> DataFrame:
         .when(verdict == "dup_or_corrupt", f.lit("altered"))
         .otherwise(verdict)
     )
-    return _formed(judged.where(verdicts.is_bad() | verdicts.lacks()), kind, member="via")
+    return _formed(judged.where(verdicts.is_bad() | verdicts.of_archive()), kind, member="via")
 
 
 def of_gaps(gaps: DataFrame) -> DataFrame:
@@ -75,6 +75,29 @@ def of_unarchived(unarchived: DataFrame) -> DataFrame:
         }
     )
     return _formed(found, f.lit("acknowledged_not_archived"), member="node")
+
+
+def of_differing(places: DataFrame) -> DataFrame:
+    """Return the findings of places of which the archive has several contents."""
+    found = places.withColumns(
+        {
+            "verified": f.lit(True),
+            "seq_lo": f.col("seq"),
+            "seq_hi": f.col("seq"),
+            "n": f.lit(1).cast("bigint"),
+            "first_bad_seq": f.col("seq"),
+            "reason": f.lit("the archive has several contents of this message"),
+        }
+    )
+    return _formed(found, f.lit("differing"), member=None)
+
+
+def of_unknown_fields(silent: DataFrame) -> DataFrame:
+    """Return the findings of receipts that say nothing of fields, which messages of theirs have."""
+    told = silent.withColumns(
+        {"verified": f.lit(True), "reason": f.lit("its receipts say nothing of fields")}
+    )
+    return _formed(told, f.lit(UNJUDGED), member="via")
 
 
 def of_holes(quarantine: DataFrame) -> DataFrame:

@@ -55,6 +55,8 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
     parts = [
         findings.of_receipts(judged),
         findings.of_gaps(verdicts.find_gaps(checked, once)),
+        findings.of_differing(verdicts.differing(checked)),
+        findings.of_unknown_fields(verdicts.silent_of_fields(judged)),
     ]
     if tables.exists(folder, "events_access"):
         access = tables.frame(spark, folder, "events_access")

@@ -15,6 +15,7 @@ COLOURS = {
     "reordered": "#b7950b",
     "not_archived": "#8e44ad",
     "unknown_epoch": "#7f8c8d",
+    "differing": "#34495e",
 }
 BARS_MAX = 50
 FOUND = (

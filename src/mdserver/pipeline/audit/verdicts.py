@@ -1,15 +1,19 @@
 """The verdicts of the job `audit`: the receipts of subscribers compared with the archive.
 
-A receipt is a range (history, subject, epoch, seq_lo to seq_hi) with three sums over it:
+A receipt is a range (history, subject, epoch, seq_lo to seq_hi) with sums over it:
 
-    n         the number of messages
-    crc_sum   the sum of their checksums
-    crc_at    the sum of their checksums, each times its distance seq - seq_lo
+    n           the number of messages
+    crc_sum     the sum of their checksums
+    crc_at      the sum of their checksums, each times its distance seq - seq_lo
+    fields_sum  the sum of the checksums of their fields
+    fields_at   the same, each times its distance
 
-The archive's sums up to each seq (prefix sums) give the same three for any range, as the difference
+The archive's sums up to each seq (prefix sums) give the same for any range, as the difference
 of its two ends. So a receipt is judged by looking up two rows, however many deliveries it stands
 for. If one message was altered, or is missing on one side, `crc_sum` differs by some d and `crc_at`
-by d times the distance of the message, so the quotient is its place.
+by d times the distance of the message, so the quotient is its place. Clients of earlier releases
+say nothing of fields; their receipts are judged by content alone, and `silent_of_fields` returns
+those of messages that have fields.
 
 A client ends a range when the numbering has a hole. So a message that was lost lies between two
 ranges of a session, or behind the last one, and its place is exact. That is a gap (`find_gaps`);
@@ -30,21 +34,58 @@ from mdserver.pipeline.audit.ranges import located
 
 PLACE = ["history", "subject", "epoch"]
 VIEW = ["owner", "session", "history", "subject"]
-SAME_RECEIPT = [*VIEW, "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at", "dups", "reordered"]
+SAME_RECEIPT = [
+    *(*VIEW, "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at", "dups", "reordered"),
+    *("fields_sum", "fields_at"),
+]
 GRACE_S = 5
 WIDE = "decimal(38,0)"  # for sums that 64 bits do not hold
 
 WHOLE = ("exact", "conflated")
-ARCHIVE_LACKS = ("not_archived", "unknown_epoch")
-"""Verdicts about the archive: the subscriber has more than it."""
+OF_ARCHIVE = ("not_archived", "unknown_epoch", "differing")
+"""Verdicts about the archive: it has less than the subscriber, or several contents of a place."""
 
 
 def promised(messages: DataFrame) -> DataFrame:
-    """Return the messages that subscribers are promised, each once.
+    """Return the messages that subscribers are promised, each place once.
 
-    STANDARD messages are not promised, and have no position.
+    STANDARD messages are not promised, and have no position. Rows of one place may differ in
+    content or fields, which is a fault of the archive or of a member: `differing` is 1 for these,
+    else 0. Columns: history, subject, epoch, seq, ts_server, crc, fields_crc, differing.
     """
-    return messages.where("qos = 'GUARANTEED'").dropDuplicates([*PLACE, "seq"])
+    guaranteed = messages.where("qos = 'GUARANTEED'").withColumn("fields_crc", fields_crc())
+    # Of numbers alone, so that Spark keeps the sums in a hash table and sorts nothing.
+    once = guaranteed.groupBy(*PLACE, "seq").agg(
+        f.min("ts_server").alias("ts_server"),
+        f.min("crc").alias("crc"),
+        f.max("crc").alias("other_crc"),
+        f.min("fields_crc").alias("fields_crc"),
+        f.max("fields_crc").alias("other_fields_crc"),
+    )
+    differ = (f.col("crc") != f.col("other_crc")) | (
+        f.col("fields_crc") != f.col("other_fields_crc")
+    )
+    return once.withColumn("differing", differ.cast("bigint")).drop("other_crc", "other_fields_crc")
+
+
+def fields_crc() -> Column:
+    """Return the checksum of a message's fields, as `core.message.fields_checksum` computes it."""
+    head = f.concat_ws("|", "subject", "epoch", "seq", f.lit(""))
+
+    def text(of: Column) -> Column:
+        return f.concat(f.length(of).cast("string"), f.lit(":"), of)
+
+    entries = f.array_sort(f.map_entries("fields"))
+    told = f.transform(entries, lambda entry: f.concat(text(entry["key"]), text(entry["value"])))
+    has = f.col("fields").isNotNull() & (f.size("fields") > 0)
+    return f.when(has, f.crc32(f.concat(head, f.array_join(told, "")))).otherwise(
+        f.lit(0).cast("bigint")
+    )
+
+
+def differing(messages: DataFrame) -> DataFrame:
+    """Return the places (PLACE and seq) with several contents, of the messages of `promised`."""
+    return messages.where("differing > 0").select(*PLACE, "seq")
 
 
 def each_once(receipts: DataFrame) -> DataFrame:
@@ -86,45 +127,72 @@ def acked_not_archived(
 
 
 def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
-    """Return the receipts with `expected_n`, `verdict`, `first_bad_seq` and `reason`.
+    """Return the receipts with `expected_n`, `expected_fields`, and what was found of them.
 
-    `expected_n` is how many messages of the range the archive has, null if it lacks an end of the
-    range. `first_bad_seq` and `reason` are null unless something is wrong. `messages` are those of
-    `promised`, `receipts` those of `each_once`.
+    `verdict`, `first_bad_seq` and `reason` say what was found. `expected_n` is how many messages of
+    the range the archive has, and `expected_fields` the sum of the checksums of their fields; both
+    are null if it lacks an end of the range. `first_bad_seq` and `reason` are null unless something
+    is wrong. `messages` are those of `promised`, `receipts` those of `each_once`.
     """
     along = Window.partitionBy(*PLACE).orderBy("seq")
-    at = f.col("crc").cast(WIDE) * f.col("seq")
+    summed = {
+        "count": f.lit(1).cast("bigint"),
+        "crc": f.col("crc"),
+        "at": f.col("crc").cast(WIDE) * f.col("seq"),
+        "fields": f.col("fields_crc"),
+        "fields_at": f.col("fields_crc").cast(WIDE) * f.col("seq"),
+        "differing": f.col("differing"),
+    }
     sums = messages.select(
         *PLACE,
         "seq",
-        f.row_number().over(along).alias("count_to"),
-        f.sum("crc").over(along).alias("crc_to"),
-        f.sum(at).over(along).alias("at_to"),
-        "crc",
-        at.alias("at"),
+        *(f.sum(each).over(along).alias(f"{name}_to") for name, each in summed.items()),
+        *(each.alias(name) for name, each in summed.items()),
     )
     low = sums.select(
         *PLACE,
         f.col("seq").alias("seq_lo"),
-        (f.col("count_to") - 1).alias("count_before"),
-        (f.col("crc_to") - f.col("crc")).alias("crc_before"),
-        (f.col("at_to") - f.col("at")).alias("at_before"),
+        *((f.col(f"{name}_to") - f.col(name)).alias(f"{name}_before") for name in summed),
     )
-    high = sums.select(*PLACE, f.col("seq").alias("seq_hi"), "count_to", "crc_to", "at_to")
+    high = sums.select(*PLACE, f.col("seq").alias("seq_hi"), *(f"{name}_to" for name in summed))
     epochs = messages.select(*PLACE).distinct().withColumn("known", f.lit(True))
+    differences = {
+        f"expected_{name}": f.col(f"{name}_to") - f.col(f"{name}_before") for name in summed
+    }
     return (
         receipts.join(low, [*PLACE, "seq_lo"], "left")
         .join(high, [*PLACE, "seq_hi"], "left")
         .join(epochs, PLACE, "left")
-        .withColumn("expected_n", f.col("count_to") - f.col("count_before"))
-        .withColumn("expected_crc", f.col("crc_to") - f.col("crc_before"))
-        .withColumn("altered", f.col("crc_sum") - f.col("expected_crc"))
-        .withColumn("altered_at", f.col("crc_at") - _expected_at())
+        .withColumns(differences)
+        .withColumnRenamed("expected_count", "expected_n")
+        .withColumns(
+            {
+                "altered": f.col("crc_sum") - f.col("expected_crc"),
+                "altered_at": f.col("crc_at") - _distances("expected_at", "expected_crc"),
+                # Null for a receipt that says nothing of fields.
+                "fields_altered": f.col("fields_sum") - f.col("expected_fields"),
+                "fields_altered_at": f.col("fields_at")
+                - _distances("expected_fields_at", "expected_fields"),
+            }
+        )
         .withColumn("verdict", _verdict())
-        .withColumn("first_bad_seq", f.when(is_bad() | lacks(), _first_bad()))
+        .withColumn("first_bad_seq", f.when(is_bad() | of_archive(), _first_bad()))
         .withColumn("reason", _reason())
-        .select(*receipts.columns, "expected_n", "verdict", "first_bad_seq", "reason")
+        .select(
+            *receipts.columns,
+            *("expected_n", "expected_fields", "verdict", "first_bad_seq", "reason"),
+        )
     )
+
+
+def silent_of_fields(judged: DataFrame) -> DataFrame:
+    """Return what receipts of `judge_ranges` say nothing about: fields, of messages that have some.
+
+    Columns: owner, session, subscriber, via, history, subject, n (the messages of these receipts,
+    of which some have fields).
+    """
+    silent = judged.where("fields_sum is null and expected_fields <> 0")
+    return silent.groupBy(*VIEW, "subscriber", "via").agg(f.sum("n").alias("n"))
 
 
 def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
@@ -189,21 +257,21 @@ def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
 
 def is_bad() -> Column:
     """Return whether a verdict says that the subscriber did not get the range as published."""
-    return ~f.col("verdict").isin(*WHOLE, *ARCHIVE_LACKS)
+    return ~f.col("verdict").isin(*WHOLE, *OF_ARCHIVE)
 
 
-def lacks() -> Column:
-    """Return whether a verdict says that the archive has less than the subscriber."""
-    return f.col("verdict").isin(*ARCHIVE_LACKS)
+def of_archive() -> Column:
+    """Return whether a verdict is about the archive, and not about the delivery."""
+    return f.col("verdict").isin(*OF_ARCHIVE)
 
 
-def _expected_at() -> Column:
+def _distances(at: str, total: str) -> Column:
     """Return the archive's sum of checksums, each times its distance from the range's beginning.
 
     Prefix sums have the checksums times seq; with distances that is the sum of crc * seq minus
     seq_lo times the sum of crc.
     """
-    return f.col("at_to") - f.col("at_before") - f.col("expected_crc") * f.col("seq_lo").cast(WIDE)
+    return f.col(at) - f.col(total) * f.col("seq_lo").cast(WIDE)
 
 
 def _first_bad() -> Column:
@@ -214,17 +282,28 @@ def _first_bad() -> Column:
     that came twice or late begins a range, so its place is `seq_lo`.
     """
     apart = f.abs(f.col("n") - f.col("expected_n"))
-    one = (
-        (apart <= 1)
-        & (f.col("altered") != 0)
-        & (f.col("altered_at") % f.col("altered") == 0)
-        & f.col("verdict").isin("loss", "dup_or_corrupt", "not_archived")
-    )
-    place = f.col("seq_lo") + (f.col("altered_at") / f.col("altered")).cast("bigint")
-    found = f.when(one & place.between(f.col("seq_lo"), f.col("seq_hi")), place)
+    found: Column = f.lit(None).cast("bigint")
+    for sum_apart, sum_at in (("fields_altered", "fields_altered_at"), ("altered", "altered_at")):
+        one = (
+            (apart <= 1)
+            & (f.col(sum_apart) != 0)
+            & (f.col(sum_at) % f.col(sum_apart) == 0)
+            & f.col("verdict").isin("loss", "dup_or_corrupt", "not_archived", "differing")
+        )
+        place = f.col("seq_lo") + (f.col(sum_at) / f.col(sum_apart)).cast("bigint")
+        found = f.when(one & place.between(f.col("seq_lo"), f.col("seq_hi")), place).otherwise(
+            found
+        )
     begins = (f.col("dups") > 0) | (f.col("reordered") > 0) | f.col("known").isNull()
-    found = found.when(begins | f.col("count_before").isNull(), f.col("seq_lo"))
-    return found.when(f.col("count_to").isNull(), f.col("seq_hi"))
+    nowhere = found.isNull() & (begins | f.col("count_before").isNull())
+    found = f.when(nowhere, f.col("seq_lo")).otherwise(found)
+    return f.when(found.isNull() & f.col("count_to").isNull(), f.col("seq_hi")).otherwise(found)
+
+
+def _fields_wrong() -> Column:
+    """Return whether fields differ from the archive's; false if the receipt says nothing."""
+    wrong = (f.col("fields_altered") != 0) | (f.col("fields_altered_at") != 0)
+    return f.coalesce(wrong, f.lit(False))
 
 
 def _verdict() -> Column:
@@ -241,7 +320,8 @@ def _verdict() -> Column:
     verdict = verdict.when(more, f.lit("not_archived"))
     verdict = verdict.when(f.col("conflated") > 0, f.lit("conflated"))
     verdict = verdict.when(f.col("n") < f.col("expected_n"), f.lit("loss"))
-    wrong = (f.col("altered") != 0) | (f.col("altered_at") != 0)
+    wrong = (f.col("altered") != 0) | (f.col("altered_at") != 0) | _fields_wrong()
+    verdict = verdict.when(wrong & (f.col("expected_differing") > 0), f.lit("differing"))
     verdict = verdict.when(wrong | (f.col("dups") > 0), f.lit("dup_or_corrupt"))
     verdict = verdict.when(f.col("reordered") > 0, f.lit("reordered"))
     return verdict.otherwise("exact")
@@ -264,6 +344,12 @@ def _reason() -> Column:
         (verdict == "not_archived") & ends, f.lit("an end of the range is not archived")
     )
     reason = reason.when(
-        (verdict == "dup_or_corrupt") & corrupt, f.lit("checksums differ: content was altered")
+        verdict == "differing", f.lit("the archive has several contents of a message of the range")
     )
-    return reason.when(is_bad() | lacks(), numbers)
+    content = (f.col("altered") != 0) | (f.col("altered_at") != 0)
+    what = f.when(content & _fields_wrong(), f.lit("content and fields were altered"))
+    what = what.when(content, f.lit("content was altered"))
+    what = what.otherwise(f.lit("fields were altered"))
+    told = f.concat(f.lit("checksums differ: "), what)
+    reason = reason.when((verdict == "dup_or_corrupt") & corrupt, told)
+    return reason.when(is_bad() | of_archive(), numbers)

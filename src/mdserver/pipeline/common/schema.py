@@ -63,6 +63,8 @@ RECEIPT_ROW = t.StructType(
         t.StructField("owner", t.StringType()),
         t.StructField("verified", t.BooleanType()),
         t.StructField("left_out", t.LongType()),
+        t.StructField("fields_sum", t.LongType()),
+        t.StructField("fields_at", t.LongType()),
     ]
 )
 
@@ -189,6 +191,8 @@ RECEIPTS_TABLE = pa.schema(
         ("owner", pa.string()),
         ("verified", pa.bool_()),
         ("left_out", pa.int64()),
+        ("fields_sum", pa.int64()),
+        ("fields_at", pa.int64()),
         ("batch_id", pa.int64()),
     ]
 )
@@ -315,7 +319,7 @@ def _events_table(row: t.StructType) -> pa.Schema:
 
 BENCH_RUNS_TABLE = pa.schema([(column.name, _ARROW[column.dataType]) for column in BENCH_ROW])
 
-LAYOUT = 2
+LAYOUT = 3
 """The number of the layout of the tables. Each layout adds columns to the one before; a table of
 the first one has no property for it. A release that adds a column or a table adds 1."""
 LAYOUT_PROPERTY = "mdserver.layout"

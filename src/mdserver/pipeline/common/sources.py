@@ -1,8 +1,9 @@
 """The sources of rows: segments of a journal, or topics of Kafka. Both give the same columns.
 
-A raw frame has `value` (one line of JSON as text), `ts_broker`, `src_kind`, `src_partition` (the
-number of the segment, or Kafka's partition) and `src_pos` (Kafka's offset; null in the journal,
-where history, subject, epoch and seq identify a row). A row of a journal without a value stands for
+A raw frame has `value` (one line of JSON as text), `ts_broker`, `src_kind`, `src_topic` (Kafka's
+topic; null in the journal), `src_partition` (the number of the segment, or Kafka's partition, which
+is only unique within its topic) and `src_pos` (Kafka's offset; null in the journal, where history,
+subject, epoch and seq identify a row). A row of a journal without a value stands for
 the segments from `src_partition` to `src_pos`, which are missing.
 """
 
@@ -71,6 +72,7 @@ class JournalSource:
             "value",
             f.lit(None).cast("timestamp").alias("ts_broker"),
             f.lit("journal").alias("src_kind"),
+            f.lit(None).cast("string").alias("src_topic"),
             "src_partition",
             "src_pos",
             "last",
@@ -162,6 +164,7 @@ def segment_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
         "value",
         f.lit(None).cast("timestamp").alias("ts_broker"),
         f.lit("journal").alias("src_kind"),
+        f.lit(None).cast("string").alias("src_topic"),
         number.cast("bigint").alias("src_partition"),
         f.lit(None).cast("bigint").alias("src_pos"),
     )
@@ -260,6 +263,7 @@ class KafkaSource:
             line.alias("value"),
             f.col("timestamp").alias("ts_broker"),
             f.lit("kafka").alias("src_kind"),
+            f.col("topic").alias("src_topic"),
             f.col("partition").cast("bigint").alias("src_partition"),
             f.col("offset").alias("src_pos"),
         )

@@ -1,25 +1,14 @@
-"""The job `derive`: messages derived by rules, published back to the server within a second.
+"""The embedded engine of the job `derive`: the rules run in the driver, batch by batch.
 
 Spark follows the journal, parses its lines, sets bad ones aside and finds those that a rule
 watches. The rules themselves run in the driver, in the order of the messages. Their state is small
-and their order is total, so shuffling rows to state stores costs several times what the rules do: a
-batch took twice as long with `applyInPandasWithState`, for the same results.
+and their order is total, so on one computer shuffling rows to state stores costs more than the
+rules do. `distributed` spreads the rules over executors.
 
-Each message is published once, because a batch goes through these stages in order:
-
-1. the rules take its messages, in memory;
-2. the changed states, the derived messages and the rows set aside become a step of the `StepLog`,
-   which is on the disk from then on;
-3. the derived messages are published, under numbers by which the server recognises repetitions;
-4. the rows set aside go to `quarantine`, in a transaction with the number of the step;
-5. the step is noted as published.
-
-A run that is killed before 2 leaves nothing, and Spark repeats the batch. A run that is killed
-after 2 leaves a pending step, which the next run carries out again before its first batch; Spark's
-repetition of the batch is then skipped by its number.
+Each message is published once: the rules take the messages of a batch, in memory, and what they
+say is a step (`steps`).
 """
 
-import base64
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,42 +16,31 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from attrs import frozen
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from mdserver import limits
-from mdserver.client.message import inflated
-from mdserver.pipeline.common import delta, rows, schema
-from mdserver.pipeline.derive.operators import US, Derived, WatchedMessage
-from mdserver.pipeline.derive.publisher import StepPublisher, Unpublished
-from mdserver.pipeline.derive.rule_engine import Refusal, RuleEngine
+from mdserver.pipeline.common import rows, schema
+from mdserver.pipeline.derive.operators import US, Derived
+from mdserver.pipeline.derive.publisher import StepPublisher
+from mdserver.pipeline.derive.rule_engine import RuleEngine
 from mdserver.pipeline.derive.rules import Rule
-from mdserver.pipeline.derive.step_log import Step, StepLog
+from mdserver.pipeline.derive.step_log import StepLog
+from mdserver.pipeline.derive.steps import BatchCounts, Steps
+from mdserver.pipeline.derive.watched_rows import (
+    aside,
+    clocks_of,
+    event_of,
+    reached_by_all,
+    refused,
+)
 
-JOB = "derive"
 ORDER = [
     ("ts", "ascending"),
     ("subject", "ascending"),
     ("epoch", "ascending"),
     ("seq", "ascending"),
 ]
-
-
-@frozen
-class BatchCounts:
-    """The counts of one batch.
-
-    `seconds` is how long the batch took; `lag_s` is the time from the commitment of its last
-    message to its end, 0 without a message.
-    """
-
-    batch_id: int
-    rows: int
-    derived: int
-    refused: int
-    seconds: float
-    lag_s: float
 
 
 def watched(raw: DataFrame, rules: Sequence[Rule]) -> DataFrame:
@@ -72,8 +50,8 @@ def watched(raw: DataFrame, rules: Sequence[Rule]) -> DataFrame:
     that is watched comes.
 
     Columns: value (bytes), reason, subject, epoch, seq, ts (us), content, content_base64,
-    compressed, fields, src_kind, src_partition, src_pos. A line with a reason has only its value
-    and its place, since its other columns may not be valid text.
+    compressed, fields, src_kind, src_topic, src_partition, src_pos. A line with a reason has only
+    its value and its place, since its other columns may not be valid text.
     """
     patterns = dict.fromkeys(rule.subject for rule in rules)
     row = f.col("row")
@@ -96,6 +74,7 @@ def watched(raw: DataFrame, rules: Sequence[Rule]) -> DataFrame:
             f.when(usable, row["ts_server"]).alias("ts"),
             *(f.when(usable, row[name]).alias(name) for name in names),
             "src_kind",
+            "src_topic",
             "src_partition",
             "src_pos",
         )
@@ -104,19 +83,6 @@ def watched(raw: DataFrame, rules: Sequence[Rule]) -> DataFrame:
 
 def _is_about(subject: Column, text: str) -> Column:
     return subject.rlike(schema.subject_regex(text)) if "*" in text else subject == text
-
-
-def event_of(row: dict[str, Any]) -> WatchedMessage:
-    """Return the event of a row of `watched`. Content that is not text gives no field `content`."""
-    fields = dict(row["fields"] or ())
-    content: str | bytes | None = row["content"]
-    if content is None:
-        content = base64.b64decode(row["content_base64"])
-        if row["compressed"]:
-            content = inflated(content)
-    if isinstance(content, str):
-        fields["content"] = content
-    return WatchedMessage(row["subject"], row["ts"], fields)
 
 
 class Derive:
@@ -129,6 +95,8 @@ class Derive:
     time change the states. Steps are numbered in the order in which they are made.
     """
 
+    never_ends = False
+
     def __init__(
         self,
         rules: Sequence[Rule],
@@ -140,29 +108,25 @@ class Derive:
     ) -> None:
         self.failure: Exception | None = None
         self._rules = rules
-        self._log = log
-        self._publisher = publisher
-        self._tables = tables
+        self._steps = Steps(log, publisher, tables)
         self._report = report
         self._lateness = int(lateness_s * US)
         self._engine = RuleEngine(rules, log.states)
         self._lock = threading.Lock()
 
-    def resume(self) -> None:
-        """Publish what the last run may not have published. Call this before the first batch.
+    def found(self, raw: DataFrame) -> DataFrame:
+        """Return the frame whose batches `batch` takes, from the raw lines of the source."""
+        return watched(raw, self._rules)
 
-        The snapshot then has the fingerprints of the present rules, to which the steps of this run
-        belong.
-        """
-        if self._log.pending is not None:
-            self._carry_out(self._log.pending)
-        self._log.take_snapshot(self._engine.states)
+    def resume(self) -> None:
+        """Publish what the last run may not have published. Call this before the first batch."""
+        self._steps.resume(self._engine.states)
 
     def batch(self, found: DataFrame, batch_id: int) -> None:
         """Take one batch of `watched` rows; called by Spark. A batch that is logged is skipped."""
         try:
             with self._lock:
-                if batch_id > self._log.batch:
+                if batch_id > self._steps.batch:
                     self._take(found.toArrow(), batch_id)
         except Exception as error:
             # Spark wraps the error in a page of Java's stack; the job reports this one.
@@ -179,25 +143,25 @@ class Derive:
             try:
                 derived = self._engine.advance(now - self._lateness)
                 if derived or self._engine.changed:
-                    self._finish(self._log.batch, derived, [])
+                    self._finish(self._steps.batch, derived, [])
             finally:
                 self._lock.release()
 
     def leave(self) -> None:
         """End a publication that waits for a server that is away, because the job ends."""
-        self._publisher.leave()
+        self._steps.leave()
 
     def _take(self, table: pa.Table, batch_id: int) -> None:
         """Apply the rules to a batch of rows, in the order of the messages."""
         began = time.monotonic()
-        aside: list[dict[str, Any]] = []
+        put_aside: list[dict[str, Any]] = []
         derived: list[Derived] = []
         found = table.sort_by(ORDER).to_pylist()
-        reached = _reached_by_all(found)
+        reached = reached_by_all(clocks_of(found))
         count = 0
         for row in found:
             if row["reason"] is not None:
-                aside.append(_aside(row, row["reason"]))
+                put_aside.append(aside(row, row["reason"]))
                 count += 1
                 continue
             event = event_of(row)
@@ -211,57 +175,16 @@ class Derive:
                 said, refusal = self._engine.take(rule, event)
                 derived += said
                 if refusal is not None:
-                    aside.append(_aside(row, _refused(refusal)))
-        self._finish(batch_id, derived, aside)
+                    put_aside.append(aside(row, refused(refusal)))
+        self._finish(batch_id, derived, put_aside)
         last = max((row["ts"] for row in found if row["reason"] is None), default=None)
         lag = 0.0 if last is None else time.time() - last / US
         seconds = time.monotonic() - began
-        self._report(BatchCounts(batch_id, count, len(derived), len(aside), seconds, lag))
+        self._report(BatchCounts(batch_id, count, len(derived), len(put_aside), seconds, lag))
 
-    def _finish(self, batch_id: int, derived: list[Derived], aside: list[dict[str, Any]]) -> None:
-        """Make a step of what was done, and carry it out; nothing is logged if nothing was done."""
+    def _finish(
+        self, batch_id: int, derived: list[Derived], put_aside: list[dict[str, Any]]
+    ) -> None:
         changes = [(key, self._engine.states[key]) for key in self._engine.changed]
-        if changes or derived or aside:
-            self._carry_out(self._log.append(batch_id, changes, derived, aside))
-            self._engine.changed.clear()
-
-    def _carry_out(self, step: Step) -> None:
-        """Publish a step that is in the log; a repetition publishes nothing twice."""
-        # The server may have given a new identity since the connection began. It must be on the
-        # disk before a message leaves under it, or the next run could not repeat the numbers.
-        self._log.identified(self._publisher.numbering)
-        unpublished = self._publisher.publish(step.derived) if step.derived else []
-        aside = [*step.aside, *map(_unpublished, unpublished)]
-        if aside:
-            named = [row | {"batch_id": step.batch} for row in aside]
-            delta.append_rows(self._tables, "quarantine", JOB, step.number, named)
-        self._log.published(self._publisher.numbering, self._engine.states)
-
-
-def _reached_by_all(found: Sequence[dict[str, Any]]) -> int | None:
-    """Return the time (us) that each Kafka partition in a batch has reached, None for a journal.
-
-    `found` is in the order of time. A journal is one sequence. The partitions of Kafka are not
-    ordered against each other: of a job that catches up, one batch may have a morning of one and an
-    evening of another. The next batch then goes on with that morning, whose periods must be open.
-    """
-    usable = (row for row in found if row["reason"] is None and row["src_kind"] == "kafka")
-    newest = {row["src_partition"]: int(row["ts"]) for row in usable}  # the last one counts
-    return min(newest.values(), default=None)
-
-
-def _aside(row: dict[str, Any], reason: str) -> dict[str, Any]:
-    place = {name: row[name] for name in ("src_kind", "src_partition", "src_pos")}
-    value = row["value"]
-    line = None if value is None else value.decode(errors="replace")  # steps are JSON
-    return {"stream": "messages", "reason": reason, "line": line, **place}
-
-
-def _refused(refusal: Refusal) -> str:
-    return f"rule {refusal.rule}: {refusal.reason}"
-
-
-def _unpublished(unpublished: Unpublished) -> dict[str, Any]:
-    message = unpublished.derived
-    reason = f"rule {message.rule}: {message.subject} was not taken: {unpublished.reason}"
-    return {"stream": "derived", "reason": reason, "line": message.content, "src_kind": "derive"}
+        self._steps.finish(batch_id, changes, derived, put_aside, self._engine.states)
+        self._engine.changed.clear()

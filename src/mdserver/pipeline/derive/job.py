@@ -4,12 +4,13 @@ import contextlib
 import fcntl
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import attrs
 from attrs import frozen
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mdserver.pipeline.common import checkpoints, delta
@@ -17,14 +18,17 @@ from mdserver.pipeline.common.durable import replace_file
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import Source
 from mdserver.pipeline.common.spark_errors import reason_of
-from mdserver.pipeline.derive import rules
-from mdserver.pipeline.derive.batches import JOB, BatchCounts, Derive, watched
+from mdserver.pipeline.derive import distributed, rules
+from mdserver.pipeline.derive.batches import Derive
 from mdserver.pipeline.derive.publisher import PublishServer, StepPublisher
 from mdserver.pipeline.derive.rules import Rule
 from mdserver.pipeline.derive.step_log import StepLog
+from mdserver.pipeline.derive.steps import JOB, BatchCounts
 
 POLL_S = 0.2
 PROGRESS_S = 5.0
+SHARDS = 8
+"""Of the distributed engine: enough for a few executors, each of which has some of them."""
 
 
 Say = Callable[[str, Mapping[str, Any]], None]  # takes a sentence, and its values by name
@@ -95,13 +99,83 @@ def opened(folder: Path, source: Mapping[str, str]) -> Path:
 
 
 @frozen
+class EngineChoice:
+    """Where the rules run: in the driver, or on executors in so many shards.
+
+    `shards` is 0 for the embedded engine, and None for as many shards as the run before had.
+    """
+
+    shards: int | None = 0
+
+
+EMBEDDED = EngineChoice()
+
+
+def settled(folder: Path, wanted: EngineChoice) -> EngineChoice:
+    """Return the engine of the job in this folder, with its shards; the first run chooses it.
+
+    States are kept in another place by each engine, and each number of shards divides them in
+    another way. Raises PipelineError if the folder has states that this engine cannot use.
+    """
+    kept = folder / "engine.json"
+    try:
+        known = (
+            EngineChoice(**json.loads(kept.read_text(encoding="utf-8"))) if kept.exists() else None
+        )
+    except (ValueError, TypeError):
+        raise PipelineError(f"{kept} is damaged: restore it, or remove {folder}") from None
+    if known is None and (folder / "spark").is_dir():
+        known = EMBEDDED  # of a release that had no other
+    if wanted.shards is None:
+        same = known is not None and known != EMBEDDED
+        wanted = known if known is not None and same else EngineChoice(SHARDS)
+    if known is not None and known != wanted:
+        raise PipelineError(
+            f"{folder} has the states of {_named(known)}, which {_named(wanted)} cannot go on with:"
+            f" run that one, or remove {folder} to start from the beginning"
+        )
+    if known is None:
+        replace_file(kept, json.dumps(attrs.asdict(wanted)).encode())
+    return wanted
+
+
+def _named(engine: EngineChoice) -> str:
+    if engine == EMBEDDED:
+        return "the embedded engine"
+    return f"the distributed engine with {engine.shards} shards"
+
+
+class RunningEngine(Protocol):
+    """The engine of a run: `batches.Derive`, or `distributed.Distributed`."""
+
+    failure: Exception | None
+    never_ends: bool
+    """Whether Spark makes batches without rows for ever, also if it is to end when all is read."""
+
+    def found(self, raw: DataFrame) -> DataFrame:
+        """Return the frame whose batches `batch` takes, from the raw lines of the source."""
+
+    def resume(self) -> None:
+        """Publish what the last run may not have published."""
+
+    def batch(self, found: DataFrame, batch_id: int) -> None:
+        """Take one batch."""
+
+    def idle(self, now: int) -> None:
+        """Publish what is due by the clock, if the engine does not do so itself."""
+
+    def leave(self) -> None:
+        """End a publication that waits for a server that is away."""
+
+
+@frozen
 class Job:
     """A run of the job that lacks only Spark."""
 
-    rules: Sequence[Rule]
-    derive: Derive
+    derive: RunningEngine
     progress: Progress
     folder: Path
+    trigger: Mapping[str, Any]
 
     def run(self, spark: SparkSession, source: Source, *, once: bool) -> None:
         """Derive for ever, or with `once` until all there is has been read.
@@ -115,25 +189,33 @@ class Job:
         spark.conf.set("spark.sql.streaming.pollingDelay", "50ms")
         checkpoint = opened(self.folder, source.identity(spark, "messages"))
         # Planned once and not in each batch: planning costs more than the rows of a batch.
-        found = watched(source.follow(spark, "messages"), self.rules)
+        found = self.derive.found(source.follow(spark, "messages"))
         writer = (
             found.writeStream.queryName(JOB)
             .option("checkpointLocation", str(checkpoint))
             .foreachBatch(self.derive.batch)
         )
         self.derive.resume()
-        trigger = {"availableNow": True} if once else {"processingTime": "0 seconds"}
+        trigger = {"availableNow": True} if once else self.trigger
         query = writer.trigger(**trigger).start()
         try:
             self._watch(query, once=once)
-            if self._failure(query) is None:
+            # Before the query is stopped, which interrupts a batch that is at work.
+            failure = self._failure(query)
+            if failure is None:
                 self.progress.tell(now=True)  # before `leave`, which ends the connection
         finally:
             self.derive.leave()
-            query.stop()
-        failure = self._failure(query)
+            self._stop(spark, query)
         if failure is not None:
             raise PipelineError(f"deriving failed: {reason_of(failure)}") from failure
+
+    def _stop(self, spark: SparkSession, query: StreamingQuery) -> None:
+        """Stop the query, of which a batch without rows may be at work: Spark would log errors."""
+        if self.derive.never_ends:
+            spark.sparkContext.setLogLevel("OFF")
+        query.stop()
+        spark.sparkContext.setLogLevel("ERROR")
 
     def _failure(self, query: StreamingQuery) -> Exception | None:
         """Return what ended the query, None if nothing did."""
@@ -148,13 +230,34 @@ class Job:
         while query.isActive:
             time.sleep(POLL_S)  # Spark's own wait cannot be interrupted by Ctrl-C
             status = query.status
+            if once and self.derive.never_ends and _caught_up(query):
+                return
             if not (once or status["isDataAvailable"] or status["isTriggerActive"]):
                 self.derive.idle(time.time_ns() // 1_000)
             self.progress.tell()
 
 
+def _caught_up(query: StreamingQuery) -> bool:
+    """Return whether a batch had no rows, as those of a query that has read everything.
+
+    The first batch of a run may be one of the run before that was not finished, and says nothing.
+    """
+    recent = query.recentProgress
+    if not recent or recent[-1]["batchId"] == recent[0]["batchId"]:
+        return False
+    return bool(recent[-1]["numInputRows"] == 0)
+
+
 @contextlib.contextmanager
-def ready(rules_file: Path, tables: Path, server: PublishServer, say: Say) -> Iterator[Job]:
+def ready(
+    rules_file: Path,
+    tables: Path,
+    server: PublishServer,
+    say: Say,
+    engine: EngineChoice = EMBEDDED,
+    *,
+    once: bool = False,
+) -> Iterator[Job]:
     """Prepare all but Spark: rules, the steps of earlier runs, and a connection to the server.
 
     Yields the job; the connection and the lock end with the block. Raises PipelineError, whose
@@ -163,7 +266,8 @@ def ready(rules_file: Path, tables: Path, server: PublishServer, say: Say) -> It
     loaded = rules.load(rules_file)
     folder = tables / checkpoints.FOLDER / JOB
     with alone(folder):
-        yield from _ready(loaded, folder, tables, server, say)
+        chosen = settled(folder, engine)
+        yield from _ready(loaded, folder, tables, server, say, chosen, once=once)
 
 
 @contextlib.contextmanager
@@ -182,7 +286,14 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def _ready(
-    loaded: list[Rule], folder: Path, tables: Path, server: PublishServer, say: Say
+    loaded: list[Rule],
+    folder: Path,
+    tables: Path,
+    server: PublishServer,
+    say: Say,
+    engine: EngineChoice,
+    *,
+    once: bool,
 ) -> Iterator[Job]:
     """Yield the job, once its folder is known to be this run's alone."""
     log = StepLog(folder / "steps", loaded)
@@ -197,5 +308,9 @@ def _ready(
     with StepPublisher(server, log.publisher, log.numbering) as publisher:
         log.identified(publisher.numbering)
         progress = Progress(publisher, say)
-        derive = Derive(loaded, log, publisher, tables, progress.add)
-        yield Job(loaded, derive, progress, folder)
+        run = loaded, log, publisher, tables, progress.add
+        if engine.shards:
+            running = distributed.Distributed(*run, engine.shards, once=once)
+            yield Job(running, progress, folder, distributed.TRIGGER)
+        else:
+            yield Job(Derive(*run), progress, folder, {"processingTime": "0 seconds"})

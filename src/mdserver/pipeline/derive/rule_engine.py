@@ -82,18 +82,34 @@ class RuleEngine:
 
     def advance(self, clock: int) -> list[Derived]:
         """Move time on to `clock` (us); return what became due, in the order of the moments."""
-        said: list[Derived] = []
+        return [each for _, _, said in self.ticks(clock) for each in said]
+
+    def ticks(self, clock: int) -> list[tuple[int, Key, list[Derived]]]:
+        """Move time on to `clock` (us); return the moment of each tick, its group and messages."""
+        found: list[tuple[int, Key, list[Derived]]] = []
         while self._due and self._due[0][0] <= clock:
             moment, key = heapq.heappop(self._due)
             rule, state = self._rules[key[0]], self.states[key]
             if due(rule, state) == moment:  # else an event has moved it, with an entry of its own
-                state, more = step(rule, state, Tick(moment))
+                state, said = step(rule, state, Tick(moment))
                 self._put(key, state)
-                said += more
-        return said
+                found.append((moment, key, said))
+        return found
+
+    def next_due(self) -> int | None:
+        """Return when (us) a group may be due next, None for never.
+
+        The group may have been moved meanwhile; then nothing is due at that moment.
+        """
+        return self._due[0][0] if self._due else None
 
     def _put(self, key: Key, state: State) -> None:
-        """Set the state of a group, and note when it is due if that changed."""
+        """Set the state of a group, and note when it is due if that changed.
+
+        Most messages leave the state of a threshold or an area as it was: that is no change.
+        """
+        if key in self.states and self.states[key] == state:
+            return
         before = due(self._rules[key[0]], self.states.get(key))
         self.states[key] = state
         self.changed[key] = None
