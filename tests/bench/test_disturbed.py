@@ -63,6 +63,19 @@ def test_what_a_slow_moment_holds_up_is_measured(encoding: str, tmp_path: Path) 
 
 
 @pytest.mark.slow
+def test_one_message_reaches_all_connections_that_are_held(tmp_path: Path) -> None:
+    lines = tmp_path / "lines"
+    small = ["--clients", "60", "--processes", "3", "--sources", "3", "--seconds", "0.2"]
+    result = run("held", *small, "--json", str(lines))
+    assert result.exit_code == 0, result.output
+    held, message, _ = (json.loads(line) for line in lines.read_text().splitlines())
+    assert (held["mode"], held["count"]) == ("connections", 60)
+    assert held["kib_each"] > 0
+    assert (message["count"], message["lost"], message["reconnects"]) == (60, 0, 0)
+    assert message["seconds"] == message["max_ms"] / 1000 > 0
+
+
+@pytest.mark.slow
 def test_messages_that_nobody_can_recover_are_told_as_lost(tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     small = ["--clients", "5", "--rate", "100", "--seconds", "1.5", "--json", str(lines)]

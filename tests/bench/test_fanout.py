@@ -30,6 +30,17 @@ def test_a_fan_out_of_a_real_server_arrives_whole(encoding: str, told: list[str]
 
 
 @pytest.mark.slow
+def test_a_fan_out_keeps_to_the_rate_that_is_asked_for(told: list[str]) -> None:
+    with_floor = floor_bench.compiler() is not None
+    load = fanout.FanoutLoad(
+        ENCODINGS["json"], 3, bursts=(1,), seconds=1.0, rate=20, with_floor=with_floor
+    )
+    (row,) = fanout.measure(load, told.append)
+    assert 0 < row.count <= 3 * (20 + fanout.TURNS)
+    assert (row.floor_p99_ms is not None) == with_floor
+
+
+@pytest.mark.slow
 def test_who_never_reads_costs_the_others_nothing(told: list[str]) -> None:
     load = fanout.FanoutLoad(ENCODINGS["json"], subscribers=10, seconds=0.5, bursts=(5,))
     calm, disturbed = compared.stalled(load, 2, told.append)

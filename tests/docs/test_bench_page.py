@@ -21,6 +21,7 @@ SMALL = {
     "latency": "--clients 20 --subjects 3 --rate 60 --seconds 0.4",
     "storm": "--clients 10 --newcomers 30 --rate 60 --seconds 0.3",
     "slow": "--clients 10 --slow 2 --rate 60 --seconds 0.3",
+    "held": "--clients 20 --seconds 0.2 --processes 2 --sources 2 --set Workers=2",
     "jitter": "--clients 20 --rate 60 --seconds 1 --cut-every 0.5 --away 0.1",
     "avalanche": "--clients 20 --rate 60 --seconds 0.3",
     "soak": "--clients 10 --rate 60 --seconds 1 --cut-every 0.5",
@@ -31,7 +32,12 @@ SMALL = {
     "cluster": "--count 300 --one-by-one 10",
 }
 
-STARTED = {"latency --clients 1000", "soak --seconds 3600", "avalanche --clients 1000"}
+STARTED = {
+    "latency --clients 1000",
+    "held --clients 100000",
+    "soak --seconds 3600",
+    "avalanche --clients 1000",
+}
 """What begins so starts its own servers here, too; the others have the one of the test."""
 
 

@@ -62,7 +62,19 @@ def bench() -> None:
 
 
 @measurement(
-    bench, SUBSCRIBERS, BYTES, BURSTS, SECONDS, FLOOR, servers=True, adapters=sorted(ADAPTERS)
+    bench,
+    SUBSCRIBERS,
+    BYTES,
+    BURSTS,
+    SECONDS,
+    FLOOR,
+    click.option(
+        "--rate",
+        type=click.FloatRange(0.01, 1_000_000),
+        help="Bursts a second at most, to compare latencies with those of the floor.",
+    ),
+    servers=True,
+    adapters=sorted(ADAPTERS),
 )
 def fanout(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     """Deliveries a second from one publisher to N subscribers.
@@ -308,6 +320,29 @@ def latency(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
     mdserver bench latency --server http://10.0.0.1:8800 --server http://10.0.0.2:8800
     """
     return disturbed.latency(OpenLoad(**load), progress)
+
+
+@measurement(
+    bench,
+    whole("--clients", 10_000, CONNECTIONS_MAX, "Connections, all subscribed to one subject."),
+    LOOP_BYTES,
+    seconds(5.0, "How long they are held before the message."),
+    *CROWD,
+    servers=True,
+)
+def held(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
+    """How many connections are held at once, and how soon one message has reached them all.
+
+    The first row has the connections: how many a second, and the memory of one. The longest latency
+    of the second row is the time until every client had the message. A process can have as many
+    connections as descriptors (ulimit -n), the server and its workers as well as those of the load,
+    and one source address at most 28,000 connections to one port (Linux's default).
+
+    \b
+    mdserver bench held --clients 100000 --processes 7 --sources 7 \\
+        --set Workers=6 --set MaxConnections=101000
+    """
+    return disturbed.held(OpenLoad(**load), progress)
 
 
 @measurement(

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from mdserver.bench import processes
 from mdserver.bench.clients import Crowd
 from mdserver.bench.cluster import MemberProcess, cluster
 from mdserver.bench.connections import Connections
@@ -20,6 +21,7 @@ from mdserver.bench.open_loop import (
     Found,
     Loop,
     OpenLoad,
+    load_cores,
     opened_loop,
 )
 from mdserver.bench.processes import BenchError
@@ -42,6 +44,44 @@ def latency(load: OpenLoad, progress: BenchProgress) -> list[Row]:
     with opened_loop(load, progress, load.seconds) as loop:
         loop.play("deliveries", load.seconds)
         return loop.rows("latency")[0]
+
+
+def held(load: OpenLoad, progress: BenchProgress) -> list[Row]:
+    """Open very many connections, hold them for `load.seconds`, then send one message to all.
+
+    The first row has the connections, the second one the message: its longest latency is the time
+    until every client had it. Raises BenchError if a connection ends meanwhile.
+    """
+    with ExitStack() as stack:
+        if load.running is None:
+            stack.enter_context(processes.running_on(load_cores()))
+        target = stack.enter_context(opened(load.running, load.settings))
+        before_kib, cpu_s = target.resident_kib, target.cpu_s
+        begun_ns = now_ns()
+        loop = stack.enter_context(
+            opened_loop(evolve(load, rate=1.0, burst=1), progress, 1.0, target=target)
+        )
+        opened_s, opened_cpu_s = (now_ns() - begun_ns) / NS_PER_S, target.cpu_s - cpu_s
+        loop.hold(load.seconds)
+        held_kib, cpu_s = target.resident_kib, target.cpu_s
+        loop.play("one message to all", 1.0)
+        rows, found = loop.rows("held")
+        if found.reconnects:
+            raise BenchError(f"{found.reconnects} connections ended while they were held")
+        rows[0].per_cpu_s = _rate(rows[0].count, target.cpu_s - cpu_s)
+        rows[0].seconds = (rows[0].max_ms or 0.0) / 1000
+        rows[0].per_s = _rate(rows[0].count, rows[0].seconds) or 0.0
+        row = loop.row("held", "connections", load.clients, opened_s, found)
+        row.per_cpu_s = _rate(load.clients, opened_cpu_s)
+        row.intended_per_s = None
+        row.resident_kib = held_kib
+        if held_kib is not None and before_kib is not None:
+            row.kib_each = (held_kib - before_kib) / load.clients
+        return [row, *rows]
+
+
+def _rate(count: int, seconds: float) -> float | None:
+    return count / seconds if seconds else None
 
 
 def storm(load: OpenLoad, newcomers: int, progress: BenchProgress) -> list[Row]:

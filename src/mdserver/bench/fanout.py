@@ -33,7 +33,10 @@ ARRIVAL_TIMEOUT_S = 10.0
 
 @frozen
 class FanoutLoad:
-    """The load: how many subscribers, how large messages, how long a mode lasts."""
+    """The load: how many subscribers, how large messages, how long a mode lasts.
+
+    `rate` is how many bursts a second there are at most; None for as many as possible.
+    """
 
     encoding: Encoding
     subscribers: int = 1000
@@ -41,6 +44,7 @@ class FanoutLoad:
     bursts: Sequence[int] = (1, 20)
     seconds: float = 5.0
     with_floor: bool = True
+    rate: float | None = None
     running: Running | None = None
     settings: Sequence[str] = ()
 
@@ -68,8 +72,13 @@ class FanoutSide:
     publish: Callable[[Sequence[int]], None]
     published: int = 0
 
-    def turn(self, burst: int, seconds: float, latencies: Latencies) -> TurnResult:
-        """Publish bursts for this long, each when every subscriber has the one before."""
+    def turn(
+        self, burst: int, seconds: float, latencies: Latencies, rate: float | None = None
+    ) -> TurnResult:
+        """Publish bursts for this long, each when every subscriber has the one before.
+
+        With `rate` there are at most as many a second.
+        """
         count = len(self.subscribers.streams)
         deliveries = 0
         start = 0
@@ -87,6 +96,8 @@ class FanoutSide:
             self.published += burst
             missing = self.subscribers.receive(count * burst, ARRIVAL_TIMEOUT_S, arrived)
             deliveries += count * burst - missing
+            if rate is not None:
+                time.sleep(max(0.0, 1 / rate - (time.perf_counter_ns() - start) / NS_PER_S))
         elapsed_s = (time.perf_counter_ns() - begun) / NS_PER_S
         return TurnResult(deliveries, elapsed_s, self._cpu_s() - cpu_s)
 
@@ -114,14 +125,18 @@ def measure(load: FanoutLoad, progress: Callable[[str], None]) -> list[Row]:
         for burst in load.bursts:
             turns: list[TurnResult] = []
             ground_turns: list[TurnResult] = []
-            latencies = Latencies()
+            latencies, ground_latencies = Latencies(), Latencies()
             for turn in range(1, TURNS + 1):
                 progress(f"burst of {burst}, turn {turn} of {TURNS}")
                 if ground is not None:
-                    ground_turns.append(ground.turn(burst, load.seconds / TURNS, Latencies()))
-                turns.append(server.turn(burst, load.seconds / TURNS, latencies))
+                    ground_turns.append(
+                        ground.turn(burst, load.seconds / TURNS, ground_latencies, load.rate)
+                    )
+                turns.append(server.turn(burst, load.seconds / TURNS, latencies, load.rate))
             row = row_of(load, mode_of(burst), turns, latencies)
             compare(row, ground_turns)
+            if ground_turns:
+                row.floor_p99_ms = ground_latencies.ms_at(99)
             rows.append(row)
         server.finish()
     for row in rows:

@@ -6,6 +6,7 @@ server. Latencies count from the time at which a message was to be sent (`stamps
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -24,6 +25,7 @@ from mdserver.core.commands import Connect, WireCommand
 from mdserver.limits import NS_PER_S
 
 BEGIN_AFTER_S = 0.1  # until then all load processes know of a phase
+_HOLD_STEP_S = 0.1
 _MOMENT_S_MIN = 0.1
 
 
@@ -105,6 +107,17 @@ class Loop:
     def there(self) -> int:
         """How many clients are connected now."""
         return self._subscribers.report().there
+
+    def hold(self, seconds: float) -> None:
+        """Do nothing for this long but look after the load processes.
+
+        Raises BenchError if a load process fails.
+        """
+        end_ns = now_ns() + int(seconds * NS_PER_S)
+        while (left_ns := end_ns - now_ns()) > 0:
+            self._subscribers.look()
+            self.progress(f"{self.there:,} clients are connected")
+            time.sleep(min(_HOLD_STEP_S, left_ns / NS_PER_S))
 
     def play(
         self, name: str, seconds: float, enough: Callable[[int], bool] = lambda _: False

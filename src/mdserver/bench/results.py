@@ -88,13 +88,13 @@ class Row:
     `count` is how many messages or connections were measured in `seconds`, and `per_s` their rate
     (deliveries for a fan-out). `per_cpu_s` is the same for each second of processor time of the
     server, which other load on the computer changes less. `floor_per_s` and `floor_per_cpu_s` are
-    the same of the floor, `ratio` and `cpu_ratio` the rates divided by them. `resident_kib` is the
-    memory of the server at the end, and `kib_each` what one of `count` added to it. Latencies are
-    in milliseconds. `intended_per_s` is how many publications a second an open loop intends, and
-    `reconnects` counts the connections that were opened again. `grown_percent` is by how much the
-    memory grew after it had settled, and `descriptors_left` how many descriptors of the server the
-    clients left open. `latencies` and `course` are no
-    columns: plots are made of them.
+    the same of the floor, `ratio` and `cpu_ratio` the rates divided by them, `floor_p99_ms` is the
+    99th percentile of its latencies. `resident_kib` is the memory of the server at the end, and
+    `kib_each` what one of `count` added to it. Latencies are in milliseconds. `intended_per_s` is
+    how many publications a second an open loop intends, and `reconnects` counts the connections
+    that were opened again. `grown_percent` is by how much the memory grew after it had settled, and
+    `descriptors_left` how many descriptors of the server the clients left open. `latencies` and
+    `course` are no columns: plots are made of them.
     """
 
     bench: str
@@ -115,6 +115,7 @@ class Row:
     p99_ms: float | None = None
     p999_ms: float | None = None
     max_ms: float | None = None
+    floor_p99_ms: float | None = None
     lost: int | None = None
     repeated: int | None = None
     altered: int | None = None
