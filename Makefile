@@ -299,6 +299,10 @@ SOAK_SECONDS ?= 600
 soak-web: $(VENV)/.dev browser ## 10,000 messages a second into one page for ten minutes (SOAK_SECONDS=)
 	$(BIN)/python -m tests.browser.soak --seconds $(SOAK_SECONDS)
 
+SEEDS ?= 50
+soak-workers: $(VENV)/.dev ## workers and members of 50 simulated clusters die at random (SEEDS=)
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest -q tests/cluster/test_workers_under_faults.py
+
 FUZZ_SECONDS ?= 600
 fuzz: $(VENV)/.dev ## drive a live server with hostile input for ten minutes (FUZZ_SECONDS=, FUZZ_SEED=)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
@@ -317,4 +321,4 @@ clean: ## remove everything that make made
 .PHONY: help jars run cluster dist-client demo pipeline-demo check format docs lock quick browser javascript proxies prometheus networks \
 	roots site diagrams dist verify-packages \
 	test test-pure test-server test-pipeline \
-	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos bench-check screenshots bench-web replay-web soak-web fuzz clean
+	verify verify-models verify-simulation verify-traces verify-mutation verify-chaos proof mutation chaos bench-check screenshots bench-web replay-web soak-web soak-workers fuzz clean

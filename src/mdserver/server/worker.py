@@ -56,7 +56,12 @@ from mdserver.server.server import Server
 from mdserver.server.settings import broker_settings, server_settings
 from mdserver.server.sockets import SocketFactory
 from mdserver.server.workers import control
-from mdserver.server.workers.control import Channel, ControlError, first_message
+from mdserver.server.workers.control import (
+    AskRefusedError,
+    Channel,
+    ControlError,
+    first_message,
+)
 from mdserver.server.workers.figures import figures_of
 from mdserver.server.workers.links import ServerLink, worker_name
 from mdserver.server.workers.shared_counts import SharedAdmission, SharedCounts
@@ -125,7 +130,10 @@ class Streams:
                 # All workers read the same clock.
                 "until": time.monotonic() + WORKER_ASK_TIMEOUT_S - WORKER_ANSWER_MARGIN_S,
             }
-            answer = await self._channel.ask("stream", asked, request.body)
+            try:
+                answer = await self._channel.ask("stream", asked, request.body)
+            except AskRefusedError as error:
+                raise RequestRefusedError(413, str(error)) from None
             if answer is not None:
                 return text_answer(answer["text"], answer["status"])
         return await give_commands(request, exchange)
@@ -323,7 +331,7 @@ class Worker:
                 value = {
                     name: 0 if view is None else view.subscribers for name, view in views.items()
                 }
-        await self._channel.send(control.QuestionAnswer(ask.number, value))
+        await self._channel.answer(ask.number, value)
 
 
 class Inherited:

@@ -2,13 +2,14 @@
 
 import socket
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from mdserver.server.workers import control
-from mdserver.server.workers.control import Channel, ControlError, first_message
+from mdserver.server.workers.control import AskRefusedError, Channel, ControlError, first_message
 
 LEVEL = control.SetWorkerLogLevel("debug")
 
@@ -79,6 +80,41 @@ async def test_a_question_that_is_given_up_halfway_tears_no_later_message() -> N
                     assert isinstance(asked, control.Question)
                     assert asked.body == bytes(1_000_000)
                     assert await anext(messages) == LEVEL
+    finally:
+        here.close()
+        there.close()
+
+
+async def answering(channel: Channel, values: dict[str, Any]) -> None:
+    """Answer each question with the value of its name, until the channel ends."""
+    async with aclosing(channel.messages()) as messages:
+        async for message in messages:
+            assert isinstance(message, control.Question)
+            await channel.answer(message.number, values[message.what])
+
+
+async def test_answers_too_large_for_a_message_come_in_parts_or_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control, "WORKER_CONTROL_BYTES_MAX", 1000)
+    rows = [{"session": f"s-{number}", "text": "x" * 50} for number in range(200)]
+    here, there = (Channel(sock) for sock in pair())
+
+    async def hear() -> None:
+        assert [message async for message in here.messages()] == []
+
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answering, there, {"rows": rows, "row": ["x" * 2000], "few": [1]})
+            nursery.start_soon(hear)
+            with trio.fail_after(60):
+                assert await here.ask("rows", {}) == rows
+                with pytest.raises(AskRefusedError, match=r"1,000 bytes at once, not 2,0\d\d"):
+                    await here.ask("row", {})
+                with pytest.raises(AskRefusedError, match="bytes"):
+                    await here.ask("few", {}, bytes(2000))
+                assert await here.ask("few", {}) == [1], "the channel goes on"
+            nursery.cancel_scope.cancel()
     finally:
         here.close()
         there.close()

@@ -13,7 +13,9 @@ from typing import Any
 
 import msgspec
 import trio
+from attrs import Factory, define
 
+from mdserver.errors import MdserverError
 from mdserver.limits import WORKER_ASK_TIMEOUT_S, WORKER_CONTROL_BYTES_MAX
 
 _LENGTH = struct.Struct("!I")
@@ -113,10 +115,16 @@ class Question(msgspec.Struct, frozen=True, tag=True):
 
 
 class QuestionAnswer(msgspec.Struct, frozen=True, tag=True):
-    """The answer to a question, as plain values."""
+    """The answer to a question, as plain values.
+
+    `more`: it is a list, and the next answer to this question goes on with it. `refused`: there is
+    no answer, for this reason.
+    """
 
     number: int
     value: Any
+    more: bool = False
+    refused: str | None = None
 
 
 Message = (
@@ -139,6 +147,19 @@ class ControlError(Exception):
     """The other side sent something that is no message: the two sides do not fit."""
 
 
+@define
+class Asked:
+    """A question that waits for its answer, and the part of that which came."""
+
+    answered: trio.Event = Factory(trio.Event)
+    value: Any = None
+    refused: str | None = None
+
+
+class AskRefusedError(MdserverError):
+    """A question or its answer is too large; the message is one sentence that says so."""
+
+
 class Channel:
     """One side of a control channel. Takes over `sock`.
 
@@ -151,15 +172,36 @@ class Channel:
         self._sock = trio.socket.from_stdlib_socket(sock)
         self._sending = trio.Lock()
         self._unsent = memoryview(b"")
-        self._asked: dict[int, tuple[trio.Event, list[Any]]] = {}
+        self._asked: dict[int, Asked] = {}
         self._next = 1
 
     async def send(self, message: Message) -> None:
-        """Send a message. Raises trio.BrokenResourceError if the other side is gone.
+        """Send a message.
 
-        When cancelled, the message may reach the other side or not, and only as a whole.
+        Raises trio.BrokenResourceError if the other side is gone, and AskRefusedError if the
+        message is larger than that takes. When cancelled, the message may reach the other side or
+        not, and only as a whole.
         """
         data = _encode(message)
+        if len(data) > WORKER_CONTROL_BYTES_MAX:
+            raise AskRefusedError(too_large(len(data)))
+        await self._send(data)
+
+    async def answer(self, question: int, value: Any, *, more: bool = False) -> None:
+        """Answer a question; a list that is too large for one message goes in parts."""
+        data = _encode(QuestionAnswer(question, value, more))
+        if len(data) <= WORKER_CONTROL_BYTES_MAX:
+            await self._send(data)
+        elif isinstance(value, list) and len(value) > 1:
+            half = len(value) // 2
+            await self.answer(question, value[:half], more=True)
+            await self.answer(question, value[half:], more=more)
+        else:
+            refused = QuestionAnswer(question, None, refused=too_large(len(data)))
+            await self._send(_encode(refused))
+
+    async def _send(self, data: bytes) -> None:
+        """Send the bytes of a message behind their length."""
         async with self._sending:
             await self._send_rest()
             self._unsent = memoryview(_LENGTH.pack(len(data)) + data)
@@ -195,29 +237,42 @@ class Channel:
                         yield message
 
     async def ask(self, what: str, values: dict[str, Any], body: bytes = b"") -> Any:
-        """Return the answer of the other side, None if there is none in time."""
+        """Return the answer of the other side, None if there is none in time.
+
+        Raises AskRefusedError if one of both is too large.
+        """
         number, self._next = self._next, self._next + 1
-        answered, answer = trio.Event(), [None]
-        self._asked[number] = answered, answer
+        asked = self._asked[number] = Asked()
         try:
             with trio.move_on_after(WORKER_ASK_TIMEOUT_S):
                 await self.send(Question(number, what, values, body))
-                await answered.wait()
+                await asked.answered.wait()
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return None
         finally:
             del self._asked[number]
-        return answer[0]
+        if asked.refused is not None:
+            raise AskRefusedError(asked.refused)
+        return asked.value if asked.answered.is_set() else None
 
     def _answered(self, answer: QuestionAnswer) -> None:
         asked = self._asked.get(answer.number)
-        if asked is not None:
-            asked[1][0] = answer.value
-            asked[0].set()
+        if asked is None:
+            return
+        asked.refused = asked.refused or answer.refused
+        asked.value = answer.value if asked.value is None else asked.value + answer.value
+        if not answer.more:
+            asked.answered.set()
 
     def close(self) -> None:
         """Close this side; the other one notices the end."""
         self._sock.close()
+
+
+def too_large(size: int) -> str:
+    """Return why a message cannot be sent."""
+    most = WORKER_CONTROL_BYTES_MAX
+    return f"A worker and its server send each other {most:,} bytes at once, not {size:,}."
 
 
 def taken(buffer: bytearray) -> bytes | None:

@@ -16,6 +16,7 @@ import structlog
 import trio
 from attrs import define, evolve, field, frozen
 
+from mdserver.codec.http import RequestRefusedError
 from mdserver.config import PARAMETERS, Config, LogLevel
 from mdserver.core.outputs import Log
 from mdserver.errors import StartError
@@ -38,7 +39,7 @@ from mdserver.server.peers.table import LinkTable
 from mdserver.server.sockets import BACKLOG, SocketFactory, divided
 from mdserver.server.tls import KeyStore, ListenerCertificate
 from mdserver.server.workers import control
-from mdserver.server.workers.control import Channel, ControlError
+from mdserver.server.workers.control import AskRefusedError, Channel, ControlError
 from mdserver.server.workers.figures import WorkerFigures, summed
 from mdserver.server.workers.links import ENDED, LocalLinks, worker_name
 from mdserver.server.workers.presence import WorkerPresence
@@ -438,11 +439,17 @@ class WorkerPool:
         ]
 
     async def ask_each(self, what: str, values: dict[str, Any]) -> list[Any]:
-        """Ask all workers at the same time; return their answers, without those of silent ones."""
+        """Ask all workers at the same time; return their answers, without those of silent ones.
+
+        Raises RequestRefusedError if an answer is too large.
+        """
         answers: list[Any] = []
+        refused: list[str] = []
         async with trio.open_nursery() as nursery:
             for channel in self._channels():
-                nursery.start_soon(ask, channel, answers.append, what, values)
+                nursery.start_soon(ask, channel, answers.append, refused.append, what, values)
+        if refused:
+            raise RequestRefusedError(409, refused[0])
         return answers
 
     async def rows(self, query: SessionQuery) -> list[Row]:
@@ -470,7 +477,8 @@ class WorkerPool:
                     nursery.cancel_scope.cancel()  # only one worker can have it
 
             for channel in self._channels(but=slot):
-                nursery.start_soon(ask, channel, take, asked.what, asked.values, asked.body)
+                question = asked.what, asked.values, asked.body
+                nursery.start_soon(ask, channel, take, do_nothing, *question)
         await reply(worker, asked, next(iter(answers), None))
 
 
@@ -492,12 +500,20 @@ async def say(channel: Channel, message: control.Message) -> None:
 async def ask(
     channel: Channel,
     take: Callable[[Any], None],
+    refused: Callable[[str], None],
     what: str,
     values: dict[str, Any],
     body: bytes = b"",
 ) -> None:
-    """Ask a worker and call `take` with the answer, if there is one in time."""
-    answer = await channel.ask(what, values, body)
+    """Ask a worker and call `take` with the answer, if there is one in time.
+
+    `refused` is called with the reason if there can be none.
+    """
+    try:
+        answer = await channel.ask(what, values, body)
+    except AskRefusedError as error:
+        refused(str(error))
+        return
     if answer is not None:
         take(answer)
 
@@ -515,5 +531,5 @@ def write_stderr(lines: bytes) -> None:
         sys.stderr.buffer.flush()
 
 
-def do_nothing() -> None:
-    """Do nothing: only the first start of a worker is awaited."""
+def do_nothing(*_: object) -> None:
+    """Do nothing: nobody waits for it."""
