@@ -1,6 +1,7 @@
 """A Kafka cluster and its members without I/O: a log with retention, compaction and retries."""
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,6 +43,8 @@ class SimulatedLog:
     records: dict[Partition, list[KafkaRecord]] = field(factory=dict)
     ends: dict[Partition, int] = field(factory=dict)
     lows: dict[Partition, int] = field(factory=dict)
+    leaders: Counter[Partition] = field(factory=Counter)
+    """The leader epoch of each partition."""
 
     def create(self, topic: str, id: str = "first", partitions: int = PARTITIONS) -> None:  # noqa: A002
         """Make a topic, or make it again, or give it more partitions under the same id."""
@@ -64,7 +67,11 @@ class SimulatedLog:
         at = topic, partition
         offset = self.ends[at]
         self.ends[at] += 1
-        self.records[at].append(KafkaRecord(topic, partition, offset, 0, key, value, headers))
+        self.records[at].append(
+            KafkaRecord(
+                topic, partition, offset, 0, key, value, headers, leader_epoch=self.leaders[at]
+            )
+        )
         return offset
 
     def produce(self, record: ProducedRecord) -> int:
@@ -78,8 +85,13 @@ class SimulatedLog:
 
     def lose(self, at: Partition, high: int) -> None:
         """Lose the records from an offset on, as brokers do that lose their disks."""
+        self.elect(at)
         self.ends[at] = min(high, self.ends[at])
         self.records[at] = [one for one in self.records[at] if one.offset < high]
+
+    def elect(self, at: Partition) -> None:
+        """Have another broker lead a partition."""
+        self.leaders[at] += 1
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""

@@ -311,6 +311,11 @@ class KafkaWorld:
             self.log.compact(at)
             self.coverage["compaction"] += 1
 
+    def elect(self) -> None:
+        """Have another broker lead a partition, which has all of it."""
+        self.log.elect((self.rng.choice(TOPICS), self.rng.randrange(PARTITIONS)))
+        self.coverage["leaders"] += 1
+
     def _partition(self, subject: str) -> Partition:
         _, topic, key = subject.split("/", 2)
         return topic, home(key.encode())
@@ -345,6 +350,7 @@ class KafkaWorld:
             (2, lambda: self.reach(member, "away")),
             (4, lambda: self.reach(member, None)),
             (2, partial(member.tick, rng.choice((1, 11)))),
+            (4, self.elect),
         ]
         _, chosen = zip(*choices, strict=True)
         weights = [weight for weight, _ in choices]

@@ -371,6 +371,7 @@ KAFKA_SUBJECTS_SHARE = 0.95  # of MaxSubjects for what is read; the rest is for 
 KAFKA_ABSENT_MAX = 25_000  # subjects known by positions of clients alone, and 2.5 % of MaxSubjects
 KAFKA_IDLE_AT_ONCE = 1_000  # subjects a second that are looked at, whether anything is left of them
 KAFKA_CLOSE_TIMEOUT_S = 5  # for what still waits to be acknowledged when the server ends
+KAFKA_LEADERS_KEPT = 1_000  # changes of the leader of a partition, by which lost records are known
 KAFKA_PROPERTIES_BYTES_MAX = 1 * MB
 KAFKA_DECODER_DEADLINE_S = 5  # for one record: a schema may have to be fetched first
 KAFKA_DECODERS_STUCK_MAX = 16  # calls of one consumer that have not returned: a thread each

@@ -61,7 +61,7 @@ def results(member: SimulatedMember) -> Statuses:
 
 
 def after(member: SimulatedMember, seq: int) -> dict[str, PositionAfter]:
-    return {SUBJECT: PositionAfter(member.node.history, HOME + 1, seq)}
+    return {SUBJECT: PositionAfter(member.node.history, 1, seq)}
 
 
 def test_it_has_all_that_a_mode_has(log: SimulatedLog) -> None:
@@ -86,11 +86,11 @@ def test_what_one_member_publishes_all_members_deliver(log: SimulatedLog) -> Non
     assert results(here) == []
     here.deliver()
     assert results(here) == [(StatusName.PUBLISH_OK, "1")]
-    assert (here.statuses[-1].epoch, here.statuses[-1].seq) == (HOME + 1, 1)
+    assert (here.statuses[-1].epoch, here.statuses[-1].seq) == (1, 1)
     there.read()
     [delivery] = there.delivered
     assert delivery.entry.publication.fields == {"unit": "km/h"}
-    assert (delivery.entry.epoch, delivery.entry.seq) == (HOME + 1, 1)
+    assert (delivery.entry.epoch, delivery.entry.seq) == (1, 1)
 
 
 def test_a_repeat_at_another_member_is_taken_once(log: SimulatedLog) -> None:
@@ -235,7 +235,7 @@ def test_a_gap_between_offsets_names_the_position_before(log: SimulatedLog) -> N
     here.read()
     assert [(one.entry.seq, one.prev) for one in here.delivered] == [
         (1, None),
-        (3, Position(HOME + 1, 1)),
+        (3, Position(1, 1)),
     ]
 
 
@@ -298,7 +298,7 @@ def test_a_position_at_the_end_is_no_loss_though_its_record_is_gone(log: Simulat
     log.append("t", HOME, b"another", b"-")
     log.append("t", HOME, KEY, b"next")
     there.read()
-    assert there.delivered[-1].prev == Position(HOME + 1, 9)
+    assert there.delivered[-1].prev == Position(1, 9)
 
 
 def test_a_client_cannot_spoil_what_others_recover(log: SimulatedLog) -> None:
@@ -424,11 +424,11 @@ def test_positions_that_clients_claim_do_not_spoil_those_of_others(log: Simulate
         log.append("t", HOME, KEY, b"1")
     here.read()
     other = next(f"{n}" for n in range(9) if home_of(str(n)) == HOME)
-    position = PositionAfter(here.node.history, HOME + 1, 9)
+    position = PositionAfter(here.node.history, 1, 9)
     here.subscribe(f"/t/{other}", positions={f"/t/{other}": position})
     here.tick()
     third = next(f"{n}" for n in range(9, 99) if home_of(str(n)) == HOME)
-    position = PositionAfter(here.node.history, HOME + 1, 1)
+    position = PositionAfter(here.node.history, 1, 1)
     here.subscribe(f"/t/{third}", positions={f"/t/{third}": position})
     assert here.statuses[-1].status is StatusName.DATA_SYNC
 
@@ -500,7 +500,7 @@ def test_a_topic_that_is_renumbered_begins_a_new_history(
     assert [event.history for event in here.sent if isinstance(event, Reset)] == [here.node.history]
     fresh = ready(log)
     assert fresh.node.history == here.node.history
-    fresh.subscribe(SUBJECT, positions={SUBJECT: PositionAfter(before, HOME + 1, 1)})
+    fresh.subscribe(SUBJECT, positions={SUBJECT: PositionAfter(before, 1, 1)})
     assert any(isinstance(event, Reset) for event in fresh.sent)
 
 

@@ -1,6 +1,7 @@
 """Topics that come and go while a member runs."""
 
 import shutil
+import signal
 
 import pytest
 
@@ -50,6 +51,45 @@ def test_what_the_broker_lost_is_told_by_a_reset(kafka: LiveKafka, members: Memb
         wait_for_line(here.log, '"joined"', earlier=1)
         found = subscribed(here, f"/{topic}/k", epoch=1, seq=2)
         assert (found[-1]["content"], found[-1]["seq"]) == ("new", 3)
+
+
+@pytest.mark.soak
+def test_a_position_of_a_lost_record_is_known_by_its_leader(
+    kafka: LiveKafka, members: Members
+) -> None:
+    """Others take the offsets of lost records while one member stands still, and one is to start.
+
+    The one that stands still finds an offset behind the last record that it read. The other one
+    knows nothing of the loss.
+    """
+    topic = new_topic(kafka, 1)
+    log = kafka.folder / "kafka-data" / f"{topic}-0"
+    kafka.produce(topic, [("k", b"0"), ("k", b"1")])
+    copied = shutil.copytree(log, kafka.folder / f"copy-of-{topic}")
+    kafka.produce(topic, [("k", b"lost")] * 3)
+    subject = f"/{topic}/k"
+    with members.start(kafka, f"topics={topic}") as here:
+        wait_for_line(here.log, "joined")
+        assert subscribed(here, subject, epoch=1, seq=4)[-1]["seq"] == 5
+        here.process.send_signal(signal.SIGSTOP)
+        try:
+            kafka.kill()
+            shutil.rmtree(log)
+            shutil.copytree(copied, log)
+            kafka.start_again()
+            kafka.produce(topic, [("other", b"new")] * 8)
+        finally:
+            here.process.send_signal(signal.SIGCONT)
+        lost = wait_for_line(here.log, "records lost")
+        assert (lost["topic"], lost["partition"], lost["level"]) == (topic, 0, "error")
+        with members.start(kafka, f"topics={topic}") as there:
+            wait_for_line(there.log, '"joined"')
+            [reset, snapshot] = subscribed(there, subject, epoch=1, seq=5)
+            assert (reset["op"], reset["subjects"]) == ("reset", [subject])
+            assert (snapshot["content"], snapshot["seq"]) == ("1", 2)
+            [sync, recovered] = subscribed(there, subject, epoch=1, seq=1)
+            assert sync["status"] == "DATA_SYNC"
+            assert recovered["content"] == "1"
 
 
 @pytest.mark.soak

@@ -16,6 +16,9 @@ was read here: only then it is known whether it is a repeat (`mdserver.cluster.k
     any                    a topic was deleted                    the same, new history id, without
                                                                   its subjects
 
+A client may come with the position of a record that brokers lost, to a member that never saw it.
+Leader epochs tell (`Span.lost`), and the client gets a reset.
+
 Subjects of records come by themselves, so their number is bounded here: beyond `MaxSubjects` those
 that are idle for longest are forgotten. A client that comes with a position of a forgotten subject
 is told that it may have missed something (`Span.forgotten`).
@@ -27,8 +30,6 @@ has no meaning here.
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from mdserver.cluster.kafka_messages import (
     Consume,
@@ -64,15 +65,14 @@ from mdserver.cluster.kafka_records import (
 )
 from mdserver.cluster.kafka_repeats import FORGOTTEN, Line, Repeats
 from mdserver.cluster.kafka_sweep import Sweep
+from mdserver.cluster.kafka_waiting import Waiting, WaitingPublications
 from mdserver.core.message import Entry, Position, Qos
-from mdserver.core.proposal import Origin, Outcome
+from mdserver.core.proposal import Outcome
 from mdserver.limits import (
     KAFKA_ABSENT_MAX,
     KAFKA_COMPLAINTS_MAX,
     KAFKA_GONE_S,
     KAFKA_IDLE_AT_ONCE,
-    KAFKA_PENDING_BYTES_MAX,
-    KAFKA_PENDING_MAX,
     KAFKA_SUBJECTS_SHARE,
     NS_PER_S,
 )
@@ -85,16 +85,6 @@ if TYPE_CHECKING:
     from mdserver.cluster.settings import ClusterSettings
     from mdserver.core.broker import Broker
     from mdserver.core.proposal import Proposal
-
-
-class Waiting(msgspec.Struct, gc=False):
-    """A publication without a result: who waits for it, since when, its size, and its number."""
-
-    origins: list[Origin]
-    since: int
-    size: int
-    line: Line | None
-    number: int
 
 
 class KafkaMode:
@@ -135,11 +125,7 @@ class KafkaMode:
         self._repeats = Repeats()
         self._ready = False
         self._away: str | None = "Kafka has not answered yet"
-        self._next_ticket = 1
-        self._waiting: dict[int, Waiting] = {}
-        self._waiting_bytes = 0
-        self._numbered: dict[tuple[Line, int], int] = {}
-        """Numbers whose publication waits here -> its ticket."""
+        self._waiting = WaitingPublications()
         self._records = self._poison = self._strays = self._repeated = 0
         self._complaints = 0
         self._takers: dict[type, Callable[[Any], None]] = {
@@ -194,15 +180,12 @@ class KafkaMode:
             self._resolve(outcomes)
 
     def _refusal(self, topic: str) -> str | None:
+        """Return why a publication to a topic is refused; None if it is not."""
         if self._away is not None:
             return self._away
         if topic not in self._partitions:
             return f"there is no topic {topic} among those that this server consumes"
-        if len(self._waiting) >= KAFKA_PENDING_MAX:
-            return "too many publications wait for Kafka here"
-        if self._waiting_bytes >= KAFKA_PENDING_BYTES_MAX:
-            return "too many bytes wait for Kafka here"
-        return None
+        return self._waiting.full()
 
     def _propose(
         self, proposal: "Proposal", place: KeyPlace, records: list[ProducedRecord]
@@ -215,18 +198,14 @@ class KafkaMode:
             earlier = self._repeats.find(line, published.number)
             if earlier is not None:
                 return Outcome(origin, earlier.epoch, earlier.seq, duplicate=True)
-            ticket = self._numbered.get((line, published.number))
-            if ticket is not None:
-                self._waiting[ticket].origins.append(origin)
+            waiting = self._waiting.of_number(line, published.number)
+            if waiting is not None:
+                waiting.origins.append(origin)
                 return None
-        ticket = self._next_ticket
-        record = record_of(ticket, place, published)
-        self._next_ticket += 1
-        size = len(published.content)
-        self._waiting[ticket] = Waiting([origin], self._outgoing.now, size, line, published.number)
-        self._waiting_bytes += size
-        if line is not None:
-            self._numbered[line, published.number] = ticket
+        record = record_of(self._waiting.next_ticket, place, published)
+        partition, size = (place.topic, place.partition), len(published.content)
+        now, number = self._outgoing.now, published.number
+        self._waiting.add(Waiting(partition, [origin], now, size, line, number))
         records.append(record)
         return None
 
@@ -234,31 +213,35 @@ class KafkaMode:
         """Answer publishers. A number waits until its record was read, or surely will not be."""
         outcomes: list[Outcome] = []
         for report in reported.reports:
-            waiting = self._waiting.get(report.ticket)
+            waiting = self._waiting.find(report.ticket)
             if waiting is None:
                 continue  # it was given up, and answered
             if report.reason is not None:
-                self._drop(report.ticket, waiting)
+                self._waiting.pop(report.ticket)
                 outcomes += [
                     Outcome(origin, reason=report.reason, certain=report.certain)
                     for origin in waiting.origins
                 ]
             elif waiting.line is None:
-                self._drop(report.ticket, waiting)
-                position = position_of(report.partition, report.offset)
+                self._waiting.pop(report.ticket)
+                position = self._position(waiting.partition, report.offset)
                 self._pending.commits.add(self._outgoing.now - waiting.since, 1)
                 outcomes += [
                     Outcome(origin, position.epoch, position.seq) for origin in waiting.origins
                 ]
         self._resolve(outcomes)
 
-    def _drop(self, ticket: int, waiting: Waiting) -> None:
-        del self._waiting[ticket]
-        self._waiting_bytes -= waiting.size
-        if waiting.line is not None:
-            del self._numbered[waiting.line, waiting.number]
+    def _position(self, partition: Partition, offset: int) -> Position:
+        """Return the position of a record that was produced.
+
+        If it was not read yet, its leader is taken to be the one of the records before it.
+        """
+        span = self._consumption.spans.get(partition)
+        leader = -1 if span is None else span.leader_of(offset)
+        return position_of(max(0, leader), offset)
 
     def _resolve(self, outcomes: Sequence[Outcome]) -> None:
+        """Give publishers their results."""
         self._broker.resolve(outcomes, self._outgoing.now, self._outgoing.out)
 
     # Records
@@ -272,6 +255,8 @@ class KafkaMode:
             span = spans.get((record.topic, record.partition))
             if span is None or record.offset < span.next:
                 continue  # read before, or of a topic that is read anew by now
+            if record.leader_epoch != span.leader_epoch:
+                span.lead(record.leader_epoch, record.offset)
             span.next = record.offset + 1
             self._records += 1
             try:
@@ -301,11 +286,12 @@ class KafkaMode:
     def _read_one(
         self, record: KafkaRecord, by_group: dict[int, list[Entry]], outcomes: list[Outcome]
     ) -> None:
+        """Add what a record says to the entries of its group. Raises PoisonError."""
         place = self._places.of(record.topic, record.key)
         stray = place.partition != record.partition
         settings = self._broker.settings
         published = publication(record, place, settings.message_bytes_max, stray=stray)
-        position = position_of(record.partition, record.offset)
+        position = position_of(record.leader_epoch, record.offset)
         if stray:
             self._strays += 1
             if self._complains():
@@ -339,11 +325,9 @@ class KafkaMode:
         outcomes: list[Outcome],
     ) -> None:
         """Answer a publication with a number, if it waits here, now that its record was read."""
-        ticket = self._numbered.get((line, number))
-        if ticket is None:
+        waiting = self._waiting.pop_number(line, number)
+        if waiting is None:
             return
-        waiting = self._waiting[ticket]
-        self._drop(ticket, waiting)
         self._pending.commits.add(self._outgoing.now - waiting.since, 1)
         found = position if earlier is None else earlier
         # Whoever asked first made the record; those who asked again get the same position.
@@ -353,6 +337,7 @@ class KafkaMode:
         ]
 
     def _show(self, by_group: dict[int, list[Entry]]) -> None:
+        """Have subscribers receive the entries, and begin new lists of them."""
         if by_group:
             now, out = self._outgoing.now, self._outgoing.out
             self._broker.replica.committed_in(list(by_group.items()), now, out, ordered=False)
@@ -366,10 +351,13 @@ class KafkaMode:
     def _records_removed(self, removed: RecordsRemoved) -> None:
         """Tell subscribers of a partition what they missed, because retention removed it."""
         topic, number = removed.partition
-        if self._consumption.overtake(removed.partition, removed.low) is None:
+        span = self._consumption.overtake(removed.partition, removed.low)
+        if span is None:
             return
         self._outgoing.log("records removed", topic=topic, partition=number, low=removed.low)
-        self._sweep.overtake(removed.partition, removed.low)
+        # What was removed may be of a later leader, of which nothing was read here.
+        gone = position_of(max(0, span.leader_epoch), removed.low - 1)
+        self._sweep.overtake(removed.partition, gone)
         self._look_ready()
 
     def _records_lost(self, lost: RecordsLost) -> None:
@@ -395,22 +383,25 @@ class KafkaMode:
         self._outgoing.out.append(Consume([], anew=False, whole=(), ended=tuple(removed)))
         self._look_ready()
 
-    def stand_for(self, subject: str, after: Position) -> None:
+    def stand_for(self, subject: str, after: Position) -> bool:
         """Prepare for a client that comes with a position of a subject under this numbering.
 
         The subject may be unknown here although this member has read beyond the position: nothing
         came after it, or retention removed what it names. The client must not wait for it then.
+        Returns False if the position is of a record that brokers lost.
         """
         topic, key = split(subject)
         if topic not in self._partitions:
-            return
+            return True
         try:
             place = self._places.of(topic, key)
         except PoisonError:
-            return
+            return True
         span = self._consumption.spans.get((topic, place.partition))
-        if span is None or after.epoch != place.partition + 1:
-            return
+        if span is None:
+            return True
+        if span.lost(after):
+            return False
         known = span.known_up_to(after.seq)
         if known is not None:
             at = Position(after.epoch, known)
@@ -419,6 +410,7 @@ class KafkaMode:
             self._absent[subject] = None
             if len(self._absent) > self._absent_max:
                 replica.forget_absent(self._absent.popitem(last=False)[0])
+        return True
 
     # Topics
 
@@ -466,6 +458,7 @@ class KafkaMode:
                 self._sweep.remove(name)
 
     def _history(self) -> str:
+        """Return the history id of the topics that are read."""
         return history_of(self._cluster, self._topics.values(), self._losses)
 
     def _renumbered(self, what: Change) -> None:
@@ -518,12 +511,14 @@ class KafkaMode:
         self._outgoing.out.append(Consume(partitions, anew=True, whole=whole))
 
     def _reading_begun(self, begun: ReadingBegun) -> None:
+        """Note from where to where partitions are read; some may be of a topic that is gone."""
         for partition, (start, end) in begun.offsets.items():
             if partition[1] < self._partitions.get(partition[0], 0):
                 self._consumption.begin(partition, start, end)
         self._look_ready()
 
     def _look_ready(self) -> None:
+        """Serve clients once everything was read that was there at the start."""
         if self._ready or not self._topics or self._missing:
             return
         if self._consumption.behind() is None:
@@ -543,12 +538,9 @@ class KafkaMode:
         """Answer all that waits: nobody knows whether it was taken."""
         outcomes = [
             Outcome(origin, reason=reason, certain=False)
-            for waiting in self._waiting.values()
+            for waiting in self._waiting.clear()
             for origin in waiting.origins
         ]
-        self._waiting.clear()
-        self._numbered.clear()
-        self._waiting_bytes = 0
         self._resolve(outcomes)
 
     # `Mode`
@@ -557,17 +549,13 @@ class KafkaMode:
         """Give up publications that wait for too long; called once a second."""
         self._complaints = 0
         self._forget(self._broker.replica.forget_idle(KAFKA_IDLE_AT_ONCE))
-        now, timeout = self._outgoing.now, self._settings.publish_timeout
-        outcomes: list[Outcome] = []
-        while self._waiting:
-            ticket, waiting = next(iter(self._waiting.items()))
-            if waiting.since + timeout > now:
-                break
-            self._drop(ticket, waiting)
-            reason = f"Kafka did not acknowledge it within {timeout // NS_PER_S} s"
-            outcomes += [
-                Outcome(origin, reason=reason, certain=False) for origin in waiting.origins
-            ]
+        timeout = self._settings.publish_timeout
+        reason = f"Kafka did not acknowledge it within {timeout // NS_PER_S} s"
+        outcomes = [
+            Outcome(origin, reason=reason, certain=False)
+            for waiting in self._waiting.overdue(self._outgoing.now - timeout)
+            for origin in waiting.origins
+        ]
         self._resolve(outcomes)
 
     def unready(self) -> str | None:

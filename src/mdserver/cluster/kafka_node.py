@@ -13,7 +13,7 @@ from mdserver.cluster.kafka_messages import KafkaInput
 from mdserver.cluster.kafka_mode import KafkaMode
 from mdserver.cluster.kafka_sweep import SWEEP
 from mdserver.cluster.node import Node
-from mdserver.core.commands import Resume, Subscribe
+from mdserver.core.commands import PositionAfter, Resume, Subscribe
 from mdserver.core.inputs import Received, TimerDue
 from mdserver.core.message import Position
 from mdserver.core.subjects import is_pattern
@@ -78,9 +78,16 @@ class KafkaNode(Node):
         """Look at the positions of a subscription; return it without what has no meaning here."""
         if not isinstance(command, Subscribe):
             return command
+        lost: dict[str, PositionAfter] = {}
         for subject, after in (command.positions or {}).items():
             if after.history == self.history and subject[:1] == "/" and not is_pattern(subject):
-                self.mode.stand_for(subject, Position(after.epoch, after.seq))
+                at = Position(after.epoch, after.seq)
+                if after.seq and not self.mode.stand_for(subject, at):
+                    # As one of another history: the client gets a reset, and the snapshot.
+                    lost[subject] = PositionAfter("lost", after.epoch, after.seq)
+        if lost:
+            positions = {**(command.positions or {}), **lost}
+            command = msgspec.structs.replace(command, positions=positions)
         if isinstance(command, Resume) and command.places is not None:
             # Partitions are no subject groups, so a place in the log of a group says nothing.
             return msgspec.structs.replace(command, places=None)

@@ -3,7 +3,9 @@
 Members have no contact with each other, so everything that they have in common follows from what
 Kafka says alone:
 
-- A *position* is (partition + 1, offset + 1), so it says where the record is.
+- A *position* is (leader epoch + 1, offset + 1) in the partition of its subject. Brokers that lost
+  the end of a partition have another leader afterwards, so what follows has a higher epoch: the
+  position of a lost record is never that of another one.
 - The *history id* is a hash of the cluster id and, for each topic, its name, its id and its number
   of partitions. It changes exactly if the same position may mean another record: a topic was
   created again (it then has another id), or more partitions moved keys to other partitions, or
@@ -16,11 +18,13 @@ is told so (`Span.known_up_to`).
 
 import enum
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import define, frozen
+from attrs import Factory, define, frozen
 
 from mdserver.core.message import Position
+from mdserver.limits import KAFKA_LEADERS_KEPT
 
 
 @frozen
@@ -67,7 +71,8 @@ def history_of(
 
     `losses` are the topic, the partition and the end of each loss of records that a member saw.
     """
-    digest = hashlib.sha256(cluster.encode())
+    # The first line says what an epoch is: it was the partition once.
+    digest = hashlib.sha256(f"epochs are of leaders\n{cluster}".encode())
     for topic in sorted(topics, key=lambda topic: topic.name):
         digest.update(f"\n{topic.name} {topic.id} {topic.partitions}".encode())
     for name, number, high in sorted(losses):
@@ -75,9 +80,9 @@ def history_of(
     return "k" + digest.hexdigest()[:27]
 
 
-def position_of(partition: int, offset: int) -> Position:
-    """Return the position of a record; it does not depend on the topic, whose subjects differ."""
-    return Position(partition + 1, offset + 1)
+def position_of(leader_epoch: int, offset: int) -> Position:
+    """Return the position of a record in the partition of its subject."""
+    return Position(leader_epoch + 1, offset + 1)
 
 
 @define
@@ -86,12 +91,36 @@ class Span:
 
     `end` is where the partition ended when reading began; the member is ready once it is there.
     `forgotten` is the highest seq of the subjects that the member knew and has forgotten since.
+    `leader_epoch` is that of the last record, and `leaders` has the first offset and the epoch of
+    each leader that records were read of.
     """
 
     start: int
     next: int
     end: int
     forgotten: int = 0
+    leader_epoch: int = -1
+    leaders: list[tuple[int, int]] = Factory(list)
+
+    def lead(self, leader_epoch: int, offset: int) -> None:
+        """Note that the records from an offset on are of another leader."""
+        self.leader_epoch = leader_epoch
+        self.leaders.append((offset, leader_epoch))
+        if len(self.leaders) > KAFKA_LEADERS_KEPT:
+            del self.leaders[0]
+
+    def leader_of(self, offset: int) -> int:
+        """Return the leader epoch of the last record that was read up to an offset; -1 if none."""
+        at = bisect_right(self.leaders, offset, key=_first)
+        return self.leaders[at - 1][1] if at else -1
+
+    def lost(self, position: Position) -> bool:
+        """Return whether a position is of a record that brokers lost.
+
+        Leader epochs never fall from one offset to the next. So if a record up to the position has
+        a higher one, the record of the position is not before the next offset any more.
+        """
+        return position.epoch <= self.leader_of(position.seq - 1)
 
     @property
     def floor(self) -> int:
@@ -111,6 +140,10 @@ class Span:
         the member does not know what lies between the two.
         """
         return None if seq > self.next else max(seq, self.floor)
+
+
+def _first(leader: tuple[int, int]) -> int:
+    return leader[0]
 
 
 Partition = tuple[str, int]

@@ -55,6 +55,8 @@ Headers = Sequence[tuple[str, bytes | None]]
 class KafkaRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A record as the consumer read it; `time` is its timestamp in ns since the Unix epoch.
 
+    `leader_epoch` counts the leaders of the partition, up to the one that wrote the record.
+
     A decoder may have made its value: `text` says what it made of it, None without a decoder, and
     `fields` stand beside those of the headers. `poison` says why it could make nothing of it.
     """
@@ -69,6 +71,7 @@ class KafkaRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     text: bool | None = None
     fields: dict[str, str] | None = None
     poison: str | None = None
+    leader_epoch: int = 0
 
 
 class ProducedRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -9,8 +9,9 @@ told at once (`tell`), so that the loss stands before the record.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mdserver.cluster.kafka_progress import Partition, position_of
+from mdserver.cluster.kafka_progress import Partition
 from mdserver.cluster.kafka_records import KeyPlace, Places, split
+from mdserver.core.message import Position
 from mdserver.core.outputs import SetTimer
 from mdserver.limits import NS_PER_MS, STEP_PAUSE_MS, SUBJECTS_PER_STEP
 
@@ -29,13 +30,13 @@ class Sweep:
         self._replica = replica
         self._places = places
         self._outgoing = outgoing
-        self._lows: dict[Partition, int] = {}
-        """Partitions that retention overtook -> the first offset that is left."""
+        self._lows: dict[Partition, Position] = {}
+        """Partitions that retention overtook -> the position up to which messages are gone."""
         self._removed: dict[str, None] = {}
         self._subjects: list[str] = []
 
     @property
-    def lows(self) -> dict[Partition, int]:
+    def lows(self) -> dict[Partition, Position]:
         """The partitions of which subscribers are being told what is missing."""
         return self._lows
 
@@ -45,9 +46,9 @@ class Sweep:
         self._removed.clear()
         self._subjects.clear()
 
-    def overtake(self, partition: Partition, low: int) -> None:
-        """Begin to tell what is missing of a partition that goes on at `low`."""
-        self._lows[partition] = low
+    def overtake(self, partition: Partition, gone: Position) -> None:
+        """Begin to tell what is missing of a partition up to a position."""
+        self._lows[partition] = gone
         self._begin()
 
     def remove(self, topic: str) -> None:
@@ -70,10 +71,9 @@ class Sweep:
 
     def tell(self, place: KeyPlace) -> None:
         """Tell the subscribers of a subject what is missing, if its partition was overtaken."""
-        low = self._lows.get((place.topic, place.partition))
-        if low is not None:
-            now, out = self._outgoing.now, self._outgoing.out
-            self._replica.missed(place.subject, position_of(place.partition, low - 1), now, out)
+        gone = self._lows.get((place.topic, place.partition))
+        if gone is not None:
+            self._replica.missed(place.subject, gone, self._outgoing.now, self._outgoing.out)
 
     def step(self) -> Sequence[str] | None:
         """Look at some subjects; return the topics that were removed once all were looked at."""

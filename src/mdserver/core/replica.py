@@ -298,6 +298,8 @@ class Replica:
         known = self._cache.find(subject)
         if known is None or known.seq == 0:
             self._cache.advance(subject, at, floor, now)
+        elif known.seq == at.seq and not known.entries and known.snapshot is None:
+            known.epoch = at.epoch  # the log says no more of it, so one word is as good as another
 
     def missed(self, subject: str, at: Position, now: int, out: list[Output]) -> None:
         """Tell the subscribers of a subject that they may have missed messages up to a position."""

@@ -5,8 +5,9 @@ so do the jobs: topic and key are the subject, the value is the content, headers
 expressions here write the line that a journal would have of that message. So the same code parses,
 checks and numbers both, and a record that cannot be a message is set aside like a damaged line.
 
-epoch and seq are those of the members: the partition and the offset, both counted from 1. The
-history is the identifier of the topic, which a topic that is created again does not share.
+seq is that of the members, the offset counted from 1. epoch is the partition, counted from 1 too:
+Spark does not tell the leader epochs of records, which members have. The history is the identifier
+of the topic, which a topic that is created again does not share.
 """
 
 from collections.abc import Mapping

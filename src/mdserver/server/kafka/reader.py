@@ -54,6 +54,8 @@ class Reader(EngineThread):
         self._wanted: deque[Consume] = deque()
         self._next: dict[Partition, int] = {}
         """The partitions that are read -> the next offset of each."""
+        self._leaders: dict[Partition, tuple[int, int]] = {}
+        """The offset after the last record of a partition, and the leader epoch of that record."""
         self.lag: dict[str, int] = {}
         """Partitions (`topic/number`) -> how many offsets are not read yet, as last looked at."""
         self.assignments = 0
@@ -106,6 +108,7 @@ class Reader(EngineThread):
         following = {one: at for one, at in kept if one[0] not in wanted.ended}
         following |= {one: start for one, (start, _) in offsets.items()}
         self._next = following
+        self._leaders = {one: at for one, at in self._leaders.items() if one not in offsets}
         self.give(ReadingBegun(offsets))
         self._assign(consumer)
 
@@ -169,6 +172,7 @@ class Reader(EngineThread):
         """Give the node what was read."""
         records: list[KafkaRecord] = []
         reached: dict[Partition, int] = {}
+        leaders: dict[Partition, tuple[int, int]] = {}
         failed: list[Any] = []
         for message in messages:
             one = message.topic(), message.partition()
@@ -176,6 +180,8 @@ class Reader(EngineThread):
             if error is None:
                 offset = message.offset()
                 reached[one] = offset + 1
+                leader_epoch = message.leader_epoch() or 0
+                leaders[one] = offset + 1, leader_epoch
                 records.append(
                     KafkaRecord(
                         *one,
@@ -184,6 +190,7 @@ class Reader(EngineThread):
                         message.key(),
                         message.value(),
                         _headers(message),
+                        leader_epoch=leader_epoch,
                     )
                 )
             elif error.code() == KafkaError._PARTITION_EOF:
@@ -196,6 +203,7 @@ class Reader(EngineThread):
                 return
             records = decoded
         self._next |= reached
+        self._leaders |= leaders
         if reached:
             self.give(RecordsRead(records, reached))
         for message in failed:
@@ -205,13 +213,13 @@ class Reader(EngineThread):
         """Handle an error of a partition: what comes next may have been removed by retention."""
         self.errors += 1
         error, one = message.error(), (message.topic(), message.partition())
-        if error.code() == KafkaError._AUTO_OFFSET_RESET and one in self._next:
-            self._go_on(consumer, one)
+        if error.code() in _GONE and one in self._next:
+            self._go_on(consumer, one, truncated=_TRUNCATION in error.str())
         elif not error.retriable() and error.code() not in _LOOKED_AT:
             log.warning("kafka consumer", reason=error.str(), topic=one[0], partition=one[1])
 
-    def _go_on(self, consumer: Consumer, one: "Partition") -> None:
-        """Go on with a partition of which the next offset is not there."""
+    def _go_on(self, consumer: Consumer, one: "Partition", *, truncated: bool) -> None:
+        """Go on with a partition of which the next offset is not there, or is another record's."""
         try:
             low, high = consumer.get_watermark_offsets(
                 TopicPartition(*one), timeout=KAFKA_CALL_TIMEOUT_S
@@ -219,6 +227,10 @@ class Reader(EngineThread):
         except KafkaException as error:
             log.warning("kafka offsets unknown", reason=clients.described(error))
             low = high = self._next[one]
+        if truncated and low <= self._next[one] <= high:
+            # Lost, and grown again since: where it was cut off is not known, but the last record
+            # that was read is not there any more.
+            high = max(low, self._next[one] - 1)
         if self._next[one] < low:
             self._next[one] = low
             self.give(RecordsRemoved(one, low))
@@ -231,9 +243,19 @@ class Reader(EngineThread):
     def _assign(self, consumer: Consumer) -> None:
         """Have the consumer read the partitions of `_next`, each from its offset on."""
         self.assignments += 1
-        consumer.assign([TopicPartition(*one, offset) for one, offset in self._next.items()])
+        wanted: list[TopicPartition] = []
+        for one, offset in self._next.items():
+            place = TopicPartition(*one, offset)
+            at, leader_epoch = self._leaders.get(one, (-1, 0))
+            if at == offset:  # otherwise what is before it may be of a later leader
+                place = TopicPartition(*one, offset, leader_epoch=leader_epoch)
+            wanted.append(place)
+        consumer.assign(wanted)
 
 
+_GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION)
+_TRUNCATION = "log truncation detected"
+"""What librdkafka says in its text when another leader has less of what was read than the last."""
 _LOOKED_AT = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
