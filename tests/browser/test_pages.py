@@ -40,12 +40,11 @@ def publish(url: str, subject: str, content: str) -> None:
     assert post(url, subject, content=content)["status"] == "OK"
 
 
-def page_of(document: str, port: int, folder: Path) -> str:
-    """The address of a file with the page that a document shows."""
-    match = PAGE.search((TOP / document).read_text(encoding="utf-8"))
-    assert match is not None
+def page_of(document: str, port: int, folder: Path, number: int = 0) -> str:
+    """The address of a file with a page that a document shows."""
+    page = PAGE.findall((TOP / document).read_text(encoding="utf-8"))[number]
     file = folder / "page.html"
-    file.write_text(match[1].replace("127.0.0.1:8800", f"127.0.0.1:{port}"), encoding="utf-8")
+    file.write_text(page.replace("127.0.0.1:8800", f"127.0.0.1:{port}"), encoding="utf-8")
     return file.as_uri()
 
 
@@ -84,6 +83,22 @@ def test_a_file_with_the_page_of_the_readme(
     publish(server.url, "/stocks/NYSE/IBM", "203.25")
     shown = wait_for_text(browser, "out", "/stocks/NYSE/IBM 203.25")
     assert shown == ["/stocks/NYSE/IBM 203.10", "/stocks/NYSE/IBM 203.25"]
+
+
+def test_the_pages_of_the_tutorial_show_a_price_as_it_changes(
+    browser: webdriver.Chrome, server: LiveServer, tmp_path: Path
+) -> None:
+    publish(server.url, "/tutorial/IBM", "193")
+    browser.get(page_of("docs/tutorials/web-page.md", server.port, tmp_path))
+    wait_for_text(browser, "price", "193")
+    publish(server.url, "/tutorial/IBM", "194")
+    wait_for_text(browser, "price", "194")
+    browser.get(page_of("docs/tutorials/web-page.md", server.port, tmp_path, 1))
+
+    def shown(_: webdriver.Chrome) -> bool:
+        return "IBM: 194" in browser.find_element(By.TAG_NAME, "p").text
+
+    WebDriverWait(browser, WAIT_S).until(shown)
 
 
 class Relay:

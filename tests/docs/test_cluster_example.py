@@ -1,18 +1,27 @@
 """`make cluster`: says that members serve clients once they do, and why one of them does not."""
 
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 TOP = Path(__file__).parents[2]
 MDSERVER = Path(sys.executable).with_name("mdserver")
 TIMEOUT_S = 120
+PAGE = (TOP / "docs" / "tutorials" / "cluster.md").read_text(encoding="utf-8")
+# To start it, to use it, after it was broken, and to upgrade it.
+START, USE, BROKEN, UPGRADE = [
+    block.splitlines()
+    for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+]
 
 
 def started(folder: Path) -> subprocess.Popen[str]:
@@ -55,6 +64,71 @@ def test_clients_are_served_when_it_says_so_and_ctrl_c_ends_all(tmp_path: Path) 
     assert (cluster.returncode, errors) == (0, "")
     logs = sorted(path.name for path in (tmp_path / "build" / "cluster").glob("*.log"))
     assert logs == ["member-1.log", "member-2.log", "member-3.log"]
+
+
+def told(command: str) -> str:
+    """Run a command of the page; return what it printed."""
+    words = [str(MDSERVER), *shlex.split(command)[1:]]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def line_of(stream: IO[str] | None, text: str) -> str:
+    """Read until a line has a text; return that line."""
+    assert stream is not None
+    line = next((line for line in stream if text in line), None)
+    assert line is not None, f"it ended without {text!r}"
+    return line
+
+
+@pytest.mark.slow
+def test_what_the_tutorial_does_with_it(tmp_path: Path) -> None:
+    assert START == ["make cluster"]
+    subscribe, publish = USE
+    again: list[subprocess.Popen[str]] = []
+    with started(tmp_path) as cluster:
+        expired = threading.Timer(TIMEOUT_S, cluster.terminate)
+        expired.start()
+        try:
+            victim = line_of(cluster.stdout, "kill -9")
+            start = line_of(cluster.stdout, "MDSERVER_CLUSTERPASSWORD=")
+            subscriber = subprocess.Popen(
+                [MDSERVER, *shlex.split(subscribe)[1:]],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            again.append(subscriber)
+            line_of(subscriber.stderr, "subscribed")
+            told(publish)
+            assert line_of(subscriber.stdout, "/demo/one") == "/demo/one hello\n"
+            os.kill(int(victim.split()[2]), signal.SIGKILL)
+            for command in BROKEN:
+                told(command)
+            assert line_of(subscriber.stdout, "/demo/one") == "/demo/one again\n"
+            assignment, *words = shlex.split(start)
+            name, _, password = assignment.partition("=")
+            words[-1] = str(TOP / words[-1])
+            member = subprocess.Popen(
+                words,
+                cwd=tmp_path,
+                env={**os.environ, name: password},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            again.append(member)
+            line_of(member.stdout, "mdserver ready")
+            (drain,) = UPGRADE
+            told(drain)
+        finally:
+            expired.cancel()
+            for process in again:
+                process.terminate()
+            for process in again:
+                process.communicate(timeout=TIMEOUT_S)
+            cluster.send_signal(signal.SIGINT)
+            cluster.communicate(timeout=TIMEOUT_S)
 
 
 @pytest.mark.slow

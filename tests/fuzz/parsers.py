@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mdserver.cluster import votes
+from mdserver.cluster.kafka_records import KafkaRecord, Places, PoisonError, publication, record_of
 from mdserver.codec.binary_form import BinaryClient, BinaryCodec
 from mdserver.codec.frames import FrameReader
 from mdserver.codec.http import HttpConnection, RequestRefusedError
@@ -25,6 +26,7 @@ from mdserver.codec.websocket import WebSocket
 from mdserver.config import load
 from mdserver.errors import ConfigError, RemoteProtocolError
 from mdserver.journal import wal_lines
+from mdserver.server.workers import control
 
 SEEDS = Path(__file__).parent / "seeds"
 MESSAGE_BYTES_MAX = 200  # small, so that limits are reached
@@ -155,6 +157,42 @@ def journal(data: bytes) -> None:
     assert assembly.entries is not None
 
 
+def worker_control(data: bytes) -> None:
+    """Divide what a worker sends into messages, and read them."""
+    assert _divided(data, _worker_control) == _worker_control([data[1:]])
+
+
+def _worker_control(pieces: list[bytes]) -> list[Any]:
+    buffer = bytearray()
+    messages: list[Any] = []
+    with suppress(control.ControlError):
+        for piece in pieces:
+            buffer += piece
+            while (found := control.taken(buffer)) is not None:
+                messages.append(control.decoded(found))
+    return messages
+
+
+def kafka_record(data: bytes) -> None:
+    """Read a record of Kafka; what could be read can be written and read again.
+
+    NUL divides key, value, and the names and values of headers.
+    """
+    key, value, *rest = [*data[1:].split(b"\0"), b""][:40]
+    names = [name.decode(errors="replace") for name in rest[::2]]
+    headers = list(zip(names, rest[1::2], strict=False))
+    place = Places({"topic": 3}, "murmur2", 8).of("topic", key or None)
+    given = KafkaRecord("topic", 0, 0, 1_000_000, key, value or None, headers)
+    stray = data[:1] >= b"\x80"
+    with suppress(PoisonError):
+        read = publication(given, place, MESSAGE_BYTES_MAX, stray=stray)
+        made = record_of(1, place, read)
+        again = KafkaRecord(
+            "topic", made.partition, 0, 1_000_000, made.key, made.value, made.headers
+        )
+        assert publication(again, place, MESSAGE_BYTES_MAX, stray=False) == read
+
+
 PARSERS: dict[str, Callable[[bytes], None]] = {
     "websocket": websocket,
     "http": http,
@@ -165,6 +203,8 @@ PARSERS: dict[str, Callable[[bytes], None]] = {
     "peer": peer,
     "vote-file": vote_file,
     "journal": journal,
+    "worker-control": worker_control,
+    "kafka-record": kafka_record,
 }
 
 
