@@ -85,6 +85,16 @@ def test_a_refused_publication_ends_the_measurement(told: list[str]) -> None:
         publish.measure(load, told.append)
 
 
+@pytest.mark.slow
+def test_connections_over_tls_are_made_anew_and_resumed(told: list[str]) -> None:
+    load = connect.ConnectLoad(ENCODINGS["binary"], 30, window=7)
+    full, resumed = connect.encrypted(load, "connect", told.append)
+    assert (full.mode, resumed.mode) == ("7 at a time, TLS", "7 at a time, TLS resumed")
+    assert full.count == resumed.count == 30
+    assert full.kib_each is not None
+    assert full.kib_each > 0
+
+
 def test_connections_are_subscribed_when_they_count(told: list[str]) -> None:
     row = connect.measure(
         connect.ConnectLoad(ENCODINGS["binary"], 30, window=7), "connect", told.append

@@ -29,12 +29,14 @@ SMALL = {
     "subjects": "--subjects 20 --seconds 0.2 --window 40",
     "publish": "--count 500",
     "idle": "--connections 20",
+    "connect": "--connections 20",
     "cluster": "--count 300 --one-by-one 10",
 }
 
 STARTED = {
     "latency --clients 1000",
     "held --clients 100000",
+    "connect --connections 2000",
     "soak --seconds 3600",
     "avalanche --clients 1000",
 }

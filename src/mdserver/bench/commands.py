@@ -129,13 +129,22 @@ def monitored(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
 def _of_connections(name: str, connections: int, summary: str) -> click.Command:
     """Make a command that opens connections; both have the rate and the memory of a connection."""
 
-    def measure(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
+    def measure(progress: BenchProgress, tls: bool, **load: Any) -> Sequence[results.Row]:
+        if tls and load["running"] is not None:
+            raise click.UsageError("--tls is for a server that is started; --server takes https://")
+        if tls:
+            return connect_bench.encrypted(connect_bench.ConnectLoad(**load), name, progress)
         return [connect_bench.measure(connect_bench.ConnectLoad(**load), name, progress)]
 
     measure.__name__, measure.__doc__ = name, summary
     meaning = "WebSocket connections that are opened, each with a subscription."
     count = whole("--connections", connections, CONNECTIONS_MAX, meaning)
-    return measurement(bench, count, OPENING, servers=True, adapters=sorted(ADAPTERS))(measure)
+    tls = click.option(
+        "--tls",
+        is_flag=True,
+        help="Over TLS: a row with full handshakes, and one whose clients resume a session.",
+    )
+    return measurement(bench, count, OPENING, tls, servers=True, adapters=sorted(ADAPTERS))(measure)
 
 
 _of_connections("idle", 10_000, "Resident memory of the server for each idle connection.")

@@ -1,14 +1,25 @@
 """The cost of connecting, and of connections that are idle."""
 
-from collections.abc import Callable, Sequence
+import ssl
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from attrs import frozen
 
 from mdserver.bench import processes
+from mdserver.bench.certificate import certificate
 from mdserver.bench.connections import Connections
 from mdserver.bench.encodings import Encoding
+from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Row
-from mdserver.bench.target import Running, opened, own_subject
+from mdserver.bench.target import (
+    Running,
+    ServersUnderTest,
+    encrypted_server,
+    opened,
+    own_subject,
+)
 from mdserver.bench.verify import Verifier
 from mdserver.core.commands import Subscribe
 
@@ -24,17 +35,37 @@ class ConnectLoad:
     settings: Sequence[str] = ()
 
 
-def measure(load: ConnectLoad, bench: str, progress: Callable[[str], None]) -> Row:
+def encrypted(load: ConnectLoad, bench: str, progress: Callable[[str], None]) -> list[Row]:
+    """Measure the same over TLS, with full handshakes and with sessions that are resumed.
+
+    Raises BenchError as `measure` does, or if the server did not resume the sessions.
+    """
+    with certificate() as tls:
+        return [measure(load, bench, progress, tls, resume) for resume in (False, True)]
+
+
+def measure(
+    load: ConnectLoad,
+    bench: str,
+    progress: Callable[[str], None],
+    tls: tuple[Path, ssl.SSLContext] | None = None,
+    resume: bool = False,
+) -> Row:
     """Connect, upgrade and subscribe, each step followed until the server has carried it out.
 
-    Raises BenchError if a connection is refused or makes no progress.
+    `tls` is the key store of the server and the context of the clients. Raises BenchError if a
+    connection is refused or makes no progress.
     """
     encoding = load.encoding
     with (
         processes.running_on(processes.cores()[1]),
-        opened(load.running, load.settings) as target,
+        _target(load, tls) as target,
         Connections(
-            target.addresses, encoding.client, Verifier(0), target.running.context()
+            target.addresses,
+            encoding.client,
+            Verifier(0),
+            tls[1] if tls is not None else target.running.context(),
+            resume,
         ) as connections,
     ):
         opening = target.opening(encoding, [Subscribe(subjects=[own_subject()])])
@@ -47,9 +78,14 @@ def measure(load: ConnectLoad, bench: str, progress: Callable[[str], None]) -> R
         cpu_s = target.cpu_s - cpu_s
         connections.fence()
         now_kib = target.resident_kib
+        if resume and connections.resumed < load.connections:
+            raise BenchError(f"only {connections.resumed} TLS sessions were resumed")
+    mode = f"{load.window} at a time"
+    if tls is not None:
+        mode += ", TLS resumed" if resume else ", TLS"
     return Row(
         bench=bench,
-        mode=f"{load.window} at a time",
+        mode=mode,
         encoding=encoding.name,
         connections=load.connections,
         count=load.connections,
@@ -61,3 +97,15 @@ def measure(load: ConnectLoad, bench: str, progress: Callable[[str], None]) -> R
         if now_kib is None or resident_kib is None
         else (now_kib - resident_kib) / load.connections,
     )
+
+
+@contextmanager
+def _target(
+    load: ConnectLoad, tls: tuple[Path, ssl.SSLContext] | None
+) -> Iterator[ServersUnderTest]:
+    if tls is None:
+        with opened(load.running, load.settings) as target:
+            yield target
+    else:
+        with encrypted_server(load.settings, tls[0]) as target:
+            yield target

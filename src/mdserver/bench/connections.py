@@ -44,7 +44,10 @@ class LoadConnection:
 
 
 class Connections:
-    """Connections to these servers in turn, checked by one verifier; closed with the block."""
+    """Connections to these servers in turn, checked by one verifier; closed with the block.
+
+    With `resume` all but the first resume its TLS session, as clients do that come back.
+    """
 
     def __init__(
         self,
@@ -52,11 +55,14 @@ class Connections:
         make_codec: Callable[[], ClientCodec],
         verifier: Verifier,
         tls: ssl.SSLContext | None = None,
+        resume: bool = False,
     ) -> None:
         self._addresses = addresses
         self._make_codec = make_codec
         self._verifier = verifier
         self._tls = tls
+        self._resume = resume
+        self._session: ssl.SSLSession | None = None
         self._epoll = select.epoll()
         self._by_fd: dict[int, LoadConnection] = {}
 
@@ -72,6 +78,12 @@ class Connections:
     def streams(self) -> list[ReceivedStream]:
         """What each subscriber has received."""
         return [connection.stream for connection in self]
+
+    @property
+    def resumed(self) -> int:
+        """How many connections resumed a TLS session."""
+        socks = [connection.socket for connection in self]
+        return sum(1 for sock in socks if isinstance(sock, ssl.SSLSocket) and sock.session_reused)
 
     def __iter__(self) -> Iterator[LoadConnection]:
         return iter(self._by_fd.values())
@@ -178,6 +190,8 @@ class Connections:
                 return False
         except StopIteration:
             connection.talk = None
+            if self._resume and isinstance(connection.socket, ssl.SSLSocket):
+                self._session = self._session or connection.socket.session
             return True
         if to_send:
             connection.socket.send(to_send)
@@ -194,6 +208,7 @@ class Connections:
                     connection.socket,
                     server_hostname=self._host(connection),
                     do_handshake_on_connect=False,
+                    session=self._session,
                 )
                 connection.stream.answer = connection.socket.send
         if isinstance(connection.socket, ssl.SSLSocket):

@@ -21,7 +21,14 @@ from mdserver.bench.encodings import Encoding
 from mdserver.bench.floor import floor
 from mdserver.bench.opening import plain, sent
 from mdserver.bench.results import Latencies, Row
-from mdserver.bench.target import Running, ServersUnderTest, local, opened, own_subject
+from mdserver.bench.target import (
+    Running,
+    ServersUnderTest,
+    encrypted_server,
+    local,
+    opened,
+    own_subject,
+)
 from mdserver.bench.verify import Verifier, content
 from mdserver.core.commands import Publish, Subscribe
 from mdserver.limits import NS_PER_S
@@ -192,9 +199,8 @@ def _target(
         with opened(load.running, load.settings) as target:
             yield target
         return
-    settings = (*load.settings, "ListenEncrypted=127.0.0.1:0", f"KeyStore={tls[0]}")
-    with processes.server(settings, "https") as (process, port):
-        yield ServersUnderTest(Running(local(port)), process.pid)
+    with encrypted_server(load.settings, tls[0]) as target:
+        yield target
 
 
 @contextmanager

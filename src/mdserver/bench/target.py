@@ -140,3 +140,11 @@ def opened(
         return
     with processes.server(settings, python=python) as (process, port):
         yield ServersUnderTest(Running(local(port)), process.pid)
+
+
+@contextmanager
+def encrypted_server(settings: Sequence[str], store: Path) -> Iterator[ServersUnderTest]:
+    """Start a server with this key store; yield its listener for TLS. Raises BenchError."""
+    encrypted = (*settings, "ListenEncrypted=127.0.0.1:0", f"KeyStore={store}")
+    with processes.server(encrypted, "https") as (process, port):
+        yield ServersUnderTest(Running(local(port)), process.pid)
