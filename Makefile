@@ -236,6 +236,7 @@ proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m simulation chaos --profile journal --rounds 50
 	$(BIN)/python -m simulation chaos --profile configuration --rounds 44
 	$(BIN)/python -m simulation chaos --profile upgrade --rounds 6
+	$(BIN)/python -m simulation chaos --profile members --rounds 50
 
 MEASURED = $(BIN)/python -m coverage run --append --branch --data-file=build/coverage-simulation \
 	--source=src/mdserver/core,src/mdserver/cluster,src/mdserver/client/core -m simulation run --jobs 1 --seeds

@@ -27,6 +27,7 @@ RECONFIGURE = (
     "ConfigurationsRise",
     "OldSeedsAreFree",
 )
+RELIST = ("CommittedSurvives", "Agreement", "Once", "OldSeedsAreFree")
 
 SPECIFICATIONS = {
     "GroupLog": "Spec",
@@ -36,7 +37,9 @@ SPECIFICATIONS = {
     "Delivery": "Spec",
     "Candidates": "Spec",
     "Reconfigure": "Spec",
+    "Relist": "Spec",
 }
+UNSYMMETRIC = ("Reconfigure", "Relist")  # their seeds differ by the lists that they are in
 
 
 @frozen
@@ -62,7 +65,7 @@ class Model:
             members = value if isinstance(value, str) else _members(name, value)
             if members.startswith("{") and not members.startswith(("{1", '{"')):
                 constants += [f" {m} = {m}" for m in members.strip("{}").split(", ")]
-            equals = "<-" if name == "Config" else "="
+            equals = "<-" if name in {"Config", "Stands"} else "="
             constants.append(f" {name} {equals} {members}")
         rules = ", ".join(f'"{rule}"' for rule in self.off)
         lines = [f"SPECIFICATION {SPECIFICATIONS[self.module]}", "CONSTANTS", *constants]
@@ -129,6 +132,13 @@ def reconfigure(config: str, seeds: int, epochs: int, publications: int) -> dict
     }
 
 
+def relist(
+    config: str, seeds: int, epochs: int, publications: int, stands: str = "AnyList"
+) -> dict[str, int | str]:
+    """Bounds of Relist: `stands` names who may stand for each epoch."""
+    return {**reconfigure(config, seeds, epochs, publications), "Stands": stands}
+
+
 PEERS = ("InstallFromPeers",)
 CALM = ("Crash", "Install", "Register", *PEERS)
 
@@ -181,6 +191,15 @@ HOLDS = (
         RECONFIGURE,
         symmetric=False,
     ),
+    Model(
+        "another list: one more seed 2e 1p",
+        "holds",
+        "Relist",
+        relist("OneMore", 4, 2, 1),
+        RELIST,
+        profile="full",
+        symmetric=False,
+    ),
     Model("log 2e 1c 2p", "holds", "GroupLog", log(2, 1, 2), LOG, idle=PEERS, profile="full"),
     Model(
         "log 2e 1c numbers 1-2",
@@ -217,7 +236,7 @@ def witness(name: str, module: str, sets: dict[str, int | str], profile: str = "
         sets,
         (name,),
         profile=profile,
-        symmetric=module != "Reconfigure",
+        symmetric=module not in UNSYMMETRIC,
     )
 
 
@@ -258,7 +277,7 @@ def mutant(
         profile=profile,
         constraint="Bounded" if bounded else None,
         properties=properties,
-        symmetric=module != "Reconfigure",
+        symmetric=module not in UNSYMMETRIC,
     )
 
 
@@ -302,6 +321,19 @@ MUTANTS = (
         "Reconfigure",
         reconfigure("ThereAndBack", 4, 3, 1),
         RECONFIGURE,
+    ),
+    mutant("settled before the next", "Relist", relist("Replaced", 4, 2, 1), RELIST, "full"),
+    *(
+        Model(
+            f"without: one seed at a time, {config}",
+            "mutant",
+            "Relist",
+            relist(config, 5, 2, 1),
+            RELIST,
+            profile="full",
+            symmetric=False,
+        )
+        for config in ("TwoAtOnce", "TwoReplaced")
     ),
     mutant("readmission elects anew", "Readmit", log(3, 0, 1) | {"MaxLoss": 1}, LOG, "full"),
     mutant("promises carry notes", "Readmit", log(3, 0, 1) | {"MaxLoss": 1}, LOG, "full"),

@@ -77,6 +77,7 @@ class Cluster:
         self._slow: Counter[int] = Counter()
         self._wiring = trio.Lock()
         self._nursery: trio.Nursery | None = None
+        self._places: dict[int, str] = {}  # of members that are listed -> their entry
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start all members, and watch them until cancelled; then none of them is left."""
@@ -90,6 +91,9 @@ class Cluster:
                     await nursery.start(door.run)
                     self.doors.append(door)
                 for member in self.members:
+                    self.enlist(member.number)
+                for member in self.members:
+                    member.write_list(self._places.values())
                     self.start(member)
                     nursery.start_soon(self._look, member)
                 task_status.started()
@@ -110,7 +114,7 @@ class Cluster:
         """Start its process."""
         assert self._nursery is not None
         door = self.doors[member.number].address
-        process = member.start(self.plan.members, self.plan.seeds, door)
+        process = member.start(self.plan.seeds, door)
         self.mark(member.number, "start", fault=False)
         self._nursery.start_soon(member.watch, process)
 
@@ -118,7 +122,28 @@ class Cluster:
         """Start a member that is down with another identity, and see it refused."""
         door = self.doors[member.number].address
         self.mark(member.number, f"start with another identity: {change.name}")
-        await member.refused(self.plan.members, self.plan.seeds, door, change)
+        await member.refused(self.plan.seeds, door, change)
+
+    # Who is a member, and where
+
+    def enlist(self, number: int) -> None:
+        """Have a member in the lists from now on, with the address where it is; see `spread`."""
+        member = self.members[number]
+        name = text(self.wire.peer(number))
+        at = member.moved_to
+        self._places[number] = name if at is None else f"{name}@{text(at)}"
+        self._places = dict(sorted(self._places.items()))
+
+    def strike(self, number: int) -> None:
+        """Have a member that is no seed in the lists no more."""
+        del self._places[number]
+
+    def spread(self, *, told: bool = True) -> None:
+        """Write the lists; where `told`, members that run read them at once."""
+        for member in self.members:
+            member.write_list(self._places.values())
+            if told:
+                member.reload()
 
     def spare(self, member: Member) -> bool:
         """Whether a majority of the seeds keeps its logs without this one."""

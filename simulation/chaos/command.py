@@ -28,13 +28,19 @@ from simulation.chaos.plan import (
     make,
     make_configuration,
     make_journal,
+    make_members,
     make_upgrade,
 )
 from simulation.chaos.run import Chaos, Outcome
 from simulation.chaos.wire import Wire
 
-PROFILES = ("mixed", "journal", "configuration", "upgrade")
-ROUNDS = {"journal": make_journal, "configuration": make_configuration, "upgrade": make_upgrade}
+PROFILES = ("mixed", "journal", "configuration", "upgrade", "members")
+ROUNDS = {
+    "journal": make_journal,
+    "configuration": make_configuration,
+    "upgrade": make_upgrade,
+    "members": make_members,
+}
 """The profiles of three seeds, whose faults come in rounds."""
 NETWORKS = ("auto", "namespaces", "loopback")
 INSIDE = "CHAOS_NAMESPACE"  # set once this process is alone in its namespace
@@ -57,7 +63,9 @@ INTERRUPTED = 130
     show_default=True,
     help="Three seeds with a journal, in rounds. `journal`: all end together. `configuration`: "
     "they are started with a parameter of another identity, and it is set back. `upgrade`: they "
-    "begin with the release before, and one after the other is stopped and started with this one.",
+    "begin with the release before, and one after the other is stopped and started with this one. "
+    "`members`: without a journal, and with a fourth member: seeds move to other addresses, the "
+    "fourth comes and goes, others are killed.",
 )
 @click.option(
     "--rounds",
@@ -109,7 +117,7 @@ def chaos(
 ) -> None:
     """Real server processes under partitions, pauses and kills; exit 1 on any finding."""
     if profile in ROUNDS:
-        members = 3
+        members = 4 if profile == "members" else 3
     told = Console(stderr=True)
     wire = choose(network, members, told)
     clock = fake_clock()

@@ -32,6 +32,8 @@ CUT_BYTES_MAX = 500
 DELAY_S = 0.3
 JUMP_MAX_S = 100_000
 LOOK_EVERY_S = 0.25
+ENDS_BY_ITSELF = frozenset(("drain", "move", "leave"))
+"""Faults that end a member by SIGTERM, which ends a process that just began at once."""
 
 
 class Faults:
@@ -69,6 +71,8 @@ class Faults:
             HALF_CUT: self._half_cut,
             BLACKOUT: self._blackout,
             UPGRADE: self._upgrade,
+            "move": self._move,
+            "leave": self._leave,
             **dict.fromkeys(TOGETHER, self._together),
             **dict.fromkeys(ANOTHER_IDENTITY, self._another_identity),
         }
@@ -116,7 +120,7 @@ class Faults:
             while True:
                 for member in order:
                     free = member.up and member.number not in self._busy
-                    free = free and (member.proven or fault.kind != "drain")
+                    free = free and (member.proven or fault.kind not in ENDS_BY_ITSELF)
                     if free and (not ends or cluster.spare(member)):
                         self._busy[member.number] = None
                         if ends:
@@ -259,6 +263,55 @@ class Faults:
             member.release = None
             self._again(member)
             return await self._all_proven()
+
+    async def _move(self, fault: Fault) -> bool:
+        """End a seed, and start it at another address; some of the others hear of it late."""
+        member = await self._victim(fault, self._seeds(fault), ends=True)
+        if member is None:
+            return False
+        cluster = self.cluster
+        cluster.mark(member.number, fault.kind)
+        if fault.draw % 2:
+            await member.stop(STOP_TIMEOUT_S)
+        else:
+            member.kill()
+        cluster.judge()
+        member.moved_to = await cluster.wire.another(member.number)
+        cluster.enlist(member.number)
+        told = bool(fault.draw % 3)
+        cluster.spread(told=told)
+        await trio.sleep(fault.lasting / NS_PER_S)
+        self._again(member)
+        if not told:
+            await trio.sleep(fault.lasting / NS_PER_S)
+            cluster.spread()
+        return True
+
+    async def _leave(self, fault: Fault) -> bool:
+        """End a member that is no seed, and strike it off the lists; then it comes back."""
+        members = self.cluster.members[self.cluster.plan.seeds :]
+        member = await self._victim(fault, members, ends=True)
+        if member is None:
+            return False
+        cluster = self.cluster
+        cluster.mark(member.number, fault.kind)
+        await member.stop(STOP_TIMEOUT_S)
+        cluster.strike(member.number)
+        cluster.spread()
+        await trio.sleep(fault.lasting / NS_PER_S)
+        if fault.draw % 2:  # else it joins before anybody lists it
+            cluster.enlist(member.number)
+            cluster.spread()
+        self._again(member)
+        await trio.sleep(fault.lasting / NS_PER_S)
+        cluster.enlist(member.number)
+        cluster.spread()
+        return True
+
+    def _seeds(self, fault: Fault) -> list[Member]:
+        """All seeds, beginning with any."""
+        seeds = self.cluster.members[: self.cluster.plan.seeds]
+        return [*seeds[fault.first :], *seeds[: fault.first]]
 
     async def _all_proven(self) -> bool:
         """Wait until every member votes and no other fault has it; False after a minute."""

@@ -71,6 +71,11 @@ class Loopback:
         """The member's own address."""
         return self._binds[member]
 
+    async def another(self, member: int) -> Address:  # noqa: ARG002 - see `Wire`
+        """A port that is free, which no proxy stands before."""
+        (port,) = await free_ports(1)
+        return "127.0.0.1", port
+
     def clients(self, member: int) -> Address:
         """For clients."""
         return self._clients[member]

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import trio
@@ -48,7 +48,7 @@ class Member:
 
     `proven`: since its start it was seen with a vote in every group. A seed that was keeps its
     logs until its process ends. `release`: where Python finds the release that its next process
-    runs; None: this one.
+    runs; None: this one. `moved_to`: where it listens for the others since it moved, if it did.
     """
 
     def __init__(
@@ -75,28 +75,39 @@ class Member:
         self.journal = folder / f"journal-{self.name}" if journal else None
         self.library = fake_clock()
         self.release = release
+        self.moved_to: Address | None = None
+        self._list = folder / f"{self.name}.conf"
+
+    def write_list(self, places: Iterable[str]) -> None:
+        """Write the list of members that it reads when it starts, or is told to reload."""
+        self._list.write_text(f"ClusterMembers = {', '.join(places)}\n", encoding="utf-8")
+
+    def reload(self) -> None:
+        """SIGHUP, once it handles that: before, the signal would end it."""
+        if self.running is not None and self.proven:
+            self.running.send_signal(signal.SIGHUP)
 
     @property
     def up(self) -> bool:
         """Whether it runs and is not paused."""
         return self.running is not None and not self.paused
 
-    def start(self, count: int, seeds: int, clients: Address) -> "subprocess.Popen[bytes]":
+    def start(self, seeds: int, clients: Address) -> "subprocess.Popen[bytes]":
         """Start the process; `clients` is where its clients find it."""
         with self.log.open("ab") as log:
-            self.running = begin(self._command(count, seeds, clients), log, self._environment())
+            self.running = begin(self._command(seeds, clients), log, self._environment())
         self.starts += 1
         self.paused = self.proven = False
         return self.running
 
-    async def refused(self, count: int, seeds: int, clients: Address, change: Change) -> None:
+    async def refused(self, seeds: int, clients: Address, change: Change) -> None:
         """Start it with parameters of another identity: it has to end at once, to name what differs
         and to leave every file as it is.
         """
         before = self.files()
         said = self._folder / f"{self.name}-{change.name.replace(' ', '-')}.said"
         with said.open("wb") as file:
-            command = self._command(count, seeds, clients, change.parameters)
+            command = self._command(seeds, clients, change.parameters)
             process = begin(command, file, self._environment())
         try:
             with trio.move_on_after(REFUSED_TIMEOUT_S):
@@ -124,7 +135,7 @@ class Member:
         return {str(path): path.read_bytes() for path in found}
 
     def _command(
-        self, count: int, seeds: int, clients: Address, changed: Mapping[str, str] | None = None
+        self, seeds: int, clients: Address, changed: Mapping[str, str] | None = None
     ) -> list[str]:
         wire, number = self._wire, self.number
         settings = {
@@ -135,10 +146,9 @@ class Member:
             "MonitorHTTP.Listen": text(wire.monitor(number)),
             "MonitorUsername": USER,
             "MonitorPassword": PASSWORD,
-            "ClusterMembers": ", ".join(text(wire.peer(member)) for member in range(count)),
             "ClusterSeedMemberCount": str(seeds),
             "ClusterMemberListen": text(wire.peer(number)),
-            "ClusterMemberBind": text(wire.bind(number)),
+            "ClusterMemberBind": text(self.moved_to or wire.bind(number)),
             "ClusterSubjectGroups": str(GROUPS),
             "ClusterMemberCoordinationFolder": str(self._folder),
         }
@@ -146,7 +156,8 @@ class Member:
             settings |= JOURNAL | {"JournalFolder": str(self.journal)}
         settings |= changed or {}
         words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-        return [*wire.command(number), sys.executable, "-m", "mdserver.cli.main", "run", *words]
+        run = [sys.executable, "-m", "mdserver.cli.main", "run", "--config", str(self._list)]
+        return [*wire.command(number), *run, *words]
 
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, "MDSERVER_CLUSTERPASSWORD": CLUSTER_PASSWORD}

@@ -89,6 +89,7 @@ class Namespaces:
     def __init__(self, members: int) -> None:
         self._count = members
         self._holders: list[subprocess.Popen[bytes]] = []
+        self._moves = 0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """A bridge, and for each member a namespace that an idle process keeps."""
@@ -145,6 +146,12 @@ class Namespaces:
     def bind(self, member: int) -> Address:
         """The same."""
         return self.peer(member)
+
+    async def another(self, member: int) -> Address:
+        """The next port of the member's own network: what is blocked goes by its host."""
+        await trio.lowlevel.checkpoint()
+        self._moves += 1
+        return self.peer(member)[0], PEER_PORT + self._moves
 
     def clients(self, member: int) -> Address:
         """For clients."""

@@ -42,6 +42,9 @@ JOURNAL_AHEAD = (1000, 5000)
 UPGRADE = "upgrade"
 """A member that runs the release before is stopped and started with this one."""
 UPGRADE_ROUND_S = 6
+CHANGES = ("move", "leave", "kill")
+"""A seed moves to another address; a member that is no seed leaves the lists and comes back."""
+CHANGE_ROUND_S = 4
 ROUND_S = 4
 SPACING_MIN_S, SPACING_MAX_S = 2.0, 4.0
 LASTING_S = (0.5, 1.5, 4.0)  # means
@@ -218,6 +221,36 @@ def make_upgrade(seed: int, rounds: int) -> Plan:
         ),
         journal=True,
         upgraded=True,
+    )
+
+
+def make_members(seed: int, rounds: int) -> Plan:
+    """Three seeds that move to other addresses, and a fourth member that comes and goes.
+
+    Members that are drawn are killed meanwhile. Each kind comes before any comes again.
+    """
+    rng = random.Random(f"members {seed}")
+    return Plan(
+        seed=seed,
+        seconds=rounds * CHANGE_ROUND_S,
+        members=4,
+        seeds=3,
+        publishers=3,
+        subscribers=4,
+        subjects=6,
+        per_second=20.0,
+        reckless=False,
+        faults=tuple(
+            Fault(
+                at=int((number + rng.random()) * CHANGE_ROUND_S * NS_PER_S),
+                kind=CHANGES[number % len(CHANGES)],
+                first=rng.randrange(4),
+                second=0,
+                lasting=int(rng.random() * 2 * NS_PER_S),
+                draw=rng.getrandbits(30),
+            )
+            for number in range(rounds)
+        ),
     )
 
 

@@ -29,6 +29,9 @@ class Wire(Protocol):
     def bind(self, member: int) -> Address:
         """Where it listens for them."""
 
+    async def another(self, member: int) -> Address:
+        """An address where it never was, at which it can listen and the others find it."""
+
     def clients(self, member: int) -> Address:
         """Where it listens for clients."""
 

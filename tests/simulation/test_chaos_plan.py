@@ -10,13 +10,16 @@ from simulation.chaos.cluster import Availability, Cluster
 from simulation.chaos.loopback import Loopback
 from simulation.chaos.plan import (
     BLACKOUT,
+    CHANGES,
     CLOCK,
     HALF_CUT,
     OTHER_KINDS,
     PROCESS_KINDS,
     SERVED_WITHIN_S,
     make,
+    make_members,
 )
+from simulation.chaos.proxy import Proxy
 
 
 def test_a_plan_follows_from_its_seed_and_a_minute_has_every_kind() -> None:
@@ -76,3 +79,30 @@ def test_silence_counts_only_while_publications_could_be_taken() -> None:
     assert available.longest_s == 3.0
     available.now_able(False, 70.0)
     assert available.longest_s == 8.0
+
+
+def test_members_change_in_rounds_of_every_kind() -> None:
+    plan = make_members(1, 6)
+    assert plan == make_members(1, 6)
+    assert [fault.kind for fault in plan.faults] == [*CHANGES, *CHANGES]
+    assert (plan.members, plan.seeds) == (4, 3)
+    assert all(a.at < b.at for a, b in pairwise(plan.faults))
+
+
+def test_lists_follow_who_moves_leaves_and_comes_back(tmp_path: Path) -> None:
+    wire = Loopback(4)
+    wire.proxies = [Proxy(("127.0.0.1", 9)) for _ in range(4)]
+    for number, proxy in enumerate(wire.proxies):
+        proxy.address = ("127.0.0.1", number + 1)
+    cluster = Cluster(make_members(1, 6), wire, tmp_path, lambda _: None)
+    for number in range(4):
+        cluster.enlist(number)
+    cluster.members[1].moved_to = ("127.0.0.1", 20)
+    cluster.enlist(1)
+    cluster.strike(3)
+    cluster.spread()
+    lists = {path.read_text() for path in tmp_path.glob("m*.conf")}
+    assert lists == {"ClusterMembers = 127.0.0.1:1, 127.0.0.1:2@127.0.0.1:20, 127.0.0.1:3\n"}
+    cluster.enlist(3)
+    cluster.spread()
+    assert (tmp_path / "m0.conf").read_text().endswith("127.0.0.1:3, 127.0.0.1:4\n")
