@@ -16,7 +16,6 @@ from attrs import field, frozen
 from mdserver import limits
 from mdserver.config.parameter import Parameter
 from mdserver.config.sections.kafka import ClusterEngine
-from mdserver.config.sections.monitoring import MonitorKind
 from mdserver.config.sections.rights import Entitlement
 from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Kind
@@ -210,8 +209,6 @@ def _beside_workers(loaded: Loaded) -> Iterator[str]:
             f"{where}servers with ClusterEngine = kafka have none: start several servers instead, "
             "which all serve the same topics"
         )
-    if MonitorKind.OTEL in config.monitor:
-        yield f"{where}OpenTelemetry does not see them, so leave OTEL out of Monitor"
     for name in ("MaxCommandRatePerAddress", "MaxBytesRatePerAddress"):
         if getattr(config, PARAMETERS[name].attribute):
             yield f"{where}{name} would hold in each of them alone, so leave it out"

@@ -52,8 +52,9 @@ from mdserver.server.monitor.commands import OperatorCommands
 from mdserver.server.monitor.orders import Orders
 from mdserver.server.monitor.sessions import SessionList, SessionQuery
 from mdserver.server.monitor.statistics import Statistics
+from mdserver.server.monitor.telemetry import connect_telemetry
 from mdserver.server.server import Server
-from mdserver.server.settings import broker_settings, server_settings
+from mdserver.server.settings import broker_settings, otel_settings, server_settings
 from mdserver.server.sockets import SocketFactory
 from mdserver.server.workers import control
 from mdserver.server.workers.control import (
@@ -232,6 +233,7 @@ class Worker:
         votes = VoteRecord(name, "", begin.incarnation, False, none, {})
         node = Node(broker, random.SystemRandom(), cluster, votes)
         own = own_config(config)
+        reported = otel_settings(config)
 
         # Called with requests, when `app` exists.
         def unready() -> str | None:
@@ -259,6 +261,7 @@ class Worker:
             orders=Orders(server.engine, lambda: self.app.config, lambda _: None),
             links=ServerLink(node, server.engine, begin.server, peer),
             authorizer=build_authorizer(config, server),
+            telemetry=None if reported is None else connect_telemetry(reported, server, node, None),
             takers=(self._lines.take,),
         )
         self._sessions = SessionList(server, node)

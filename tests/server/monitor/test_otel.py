@@ -99,6 +99,25 @@ def test_a_client_sees_its_publication_in_its_own_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_workers_send_their_spans_and_the_server_all_metrics(tmp_path: Path) -> None:
+    with (
+        collector() as found,
+        live_server(tmp_path, *sending(found.endpoint, "Workers=1")) as server,
+    ):
+        assert trio.run(publish_and_read, server.url, server.url) == FIELDS
+        spans = of_trace(found, "publish", "commit", "fan-out")
+        members = {span["name"]: span["member"] for span in spans}
+        assert members["publish"] == members["commit"]
+        assert members["fan-out"] == f"{members['publish']}/worker-1"
+
+        def counted() -> bool:
+            metric = found.metrics.get("mdserver.messages_received")
+            return metric is not None and metric["sum"]["dataPoints"][0]["asInt"] == "1"
+
+        eventually(counted)
+
+
+@pytest.mark.slow
 def test_spans_of_three_members_are_one_trace(tmp_path: Path) -> None:
     with collector() as found:
         settings = {"Monitor": "HTTP, OTEL", "MonitorOTel.Endpoint": found.endpoint}

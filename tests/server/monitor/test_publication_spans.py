@@ -42,10 +42,17 @@ class SeenNode(SpanNode):
         return getattr(self._node, name)
 
 
-def watched(count: int = 3, ratio: float = 0.0) -> tuple[Cluster, dict[str, list[TraceSpan]]]:
-    """A cluster with a subscriber and a publisher at each member, and the spans by member."""
-    cluster = Cluster(count)
+def watched(
+    count: int = 3, ratio: float = 0.0, workers: int = 0
+) -> tuple[Cluster, dict[str, list[TraceSpan]]]:
+    """A cluster with a subscriber and a publisher at each member, and the spans by member.
+
+    With workers they are at these.
+    """
+    cluster = Cluster(count, workers=bool(workers))
     cluster.start()
+    for name in cluster.names * workers:
+        cluster.start_worker(name)
     cluster.until(cluster.ready)
     cluster.run(3 * S)
     spans = {}
@@ -53,6 +60,8 @@ def watched(count: int = 3, ratio: float = 0.0) -> tuple[Cluster, dict[str, list
         node = SeenNode(member.node, ratio)
         member.node = node  # type: ignore[assignment]
         spans[name] = node.seen
+        if workers and "/" not in name:
+            continue
         cluster.open(name, 1)
         cluster.subscribe(name, 1, SUBJECT)
         cluster.open(name, 2)
@@ -107,6 +116,27 @@ def test_each_member_adds_its_spans_to_the_trace_of_the_client(contact: int) -> 
         assert span.attributes["mdserver.seq"] == 1
         if span.name == "fan-out":
             assert span.attributes["mdserver.sessions"] == 2, "by name and by pattern"
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_workers_add_what_they_hand_out_and_their_member_the_rest(count: int) -> None:
+    cluster, spans = watched(count, workers=2)
+    coordinator = cluster.coordinator(cluster.group(SUBJECT))
+    for member in cluster.names:
+        for kept in spans.values():
+            kept.clear()
+        worker = f"{member}/worker-1"
+        cluster.publish(worker, 1, SUBJECT, member, fields={"traceparent": SAMPLED})
+        flush(cluster)
+        check_tree(spans, ABOVE)
+        forwarded = ["forward"] if member != coordinator else []
+        names = {name: [span.name for span in kept] for name, kept in spans.items()}
+        assert names[str(coordinator)].count("commit") == 1
+        assert {"publish", *forwarded} <= set(names[member])
+        assert sorted(name for kept in names.values() for name in kept) == sorted(
+            ["publish", "commit", *forwarded, *["fan-out"] * 2 * count]
+        )
+        assert all(names[name] == ["fan-out"] for name in names if "/" in name)
 
 
 def test_publications_of_one_read_have_all_their_spans() -> None:

@@ -407,7 +407,7 @@ async def test_audit_lines_of_the_end_are_in_the_servers_files(tmp_path: Path) -
         assert {line["seq"] for line in lines} == set(range(1, count + 1))
 
 
-@pytest.mark.parametrize("setting", ["Monitor=OTEL", "MaxBytesRatePerAddress=1000"])
+@pytest.mark.parametrize("setting", ["ClusterEngine=kafka", "MaxBytesRatePerAddress=1000"])
 def test_what_workers_cannot_do_is_refused(tmp_path: Path, setting: str) -> None:
     with (
         pytest.raises(AssertionError, match="Workers = 2"),

@@ -78,13 +78,16 @@ class Warnings(logging.Handler):
 
 
 class OpenTelemetry:
-    """The connection of a member to a collector; `collect` returns its metrics for Prometheus."""
+    """The connection of a member to a collector; `collect` returns its metrics for Prometheus.
+
+    A worker has none: its member has the metrics of all workers.
+    """
 
     def __init__(
         self,
         settings: OtelSettings,
         member: str,
-        collect: Callable[[], Iterable[Metric]],
+        collect: Callable[[], Iterable[Metric]] | None,
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -153,6 +156,8 @@ class OpenTelemetry:
                 await trio.to_thread.run_sync(self._provider.shutdown, abandon_on_cancel=True)
 
     async def _send_metrics(self) -> None:
+        if self._collect is None:
+            return
         data = metrics_data(self._collect(), self._resource, self._started, self._clock())
         await trio.to_thread.run_sync(self._export_metrics, data, abandon_on_cancel=True)
 

@@ -8,6 +8,9 @@ A publication that is traced has these spans, each made by the member on which i
     |-- commit              instead, if the contact coordinates the group
     '-- fan-out             each member with subscribers: from its commit to the end of the flush
 
+A member is the contact of what clients publish at its workers, which therefore make spans of
+`fan-out` only, and of what no log holds.
+
 The members exchange nothing for this. The ids of a trace and of its spans follow from the
 publication and its position, so each member finds the id of a parent that another one made, and all
 of them decide alike whether a publication is traced. The parent of `publish` is what the field
@@ -194,6 +197,7 @@ class SpanNode:
         self._sampler = sampler
         self._emit = emit
         self._me = node.settings.me
+        self._is_worker = node.settings.learner
         self._forwarded, self._appended, self._own = NotedTimes(), NotedTimes(), NotedTimes()
         self._fanned_out: list[tuple[Traced, int, int]] = []
         self._second, self._traced = 0, 0
@@ -207,7 +211,9 @@ class SpanNode:
             if isinstance(output, Committed):
                 committed += self._traced_of(output.entries, now)
             elif isinstance(output, SendPeer):
-                self._note_sent(output.message, now)
+                # What goes to workers is committed already.
+                if not self._is_worker and output.peers[0] not in self._node.outgoing.workers:
+                    self._note_sent(output.message, now)
             elif isinstance(output, Deliver):
                 entry = output.delivery.entry
                 # What a timer hands out was conflated, and published in an earlier step.
@@ -266,7 +272,7 @@ class SpanNode:
         self, committed: Sequence[Traced], outputs: Sequence[Output], now: int
     ) -> None:
         alone = not self._node.outgoing.linked
-        for traced in committed:
+        for traced in () if self._is_worker else committed:
             one = traced.publication
             appended, forwarded = self._appended.take(one), self._forwarded.take(one)
             own = self._own.take(one) is not None or alone

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 def connect_telemetry(
-    settings: OtelSettings, server: Server, node: Node, metrics: Metrics
+    settings: OtelSettings, server: Server, node: Node, metrics: Metrics | None
 ) -> "OpenTelemetry":
-    """Have a server report to a collector; the result has to be run."""
+    """Have a server report to a collector, without metrics if it has none; run the result."""
     # The SDK is an extra, and takes 50 ms and some 10 MB: it is imported only by those who want it.
     from mdserver.server.monitor.otel import OpenTelemetry  # noqa: PLC0415
 
     clock = server.engine.clock
-    telemetry = OpenTelemetry(settings, node.settings.me, metrics.collect, clock)
+    collect = None if metrics is None else metrics.collect
+    telemetry = OpenTelemetry(settings, node.settings.me, collect, clock)
     spans = SpanNode(node, Sampler(settings.sampling), telemetry.emit)
     server.engine.node = spans
     flusher = server.sessions.flusher
