@@ -57,12 +57,14 @@ def test_partitions_that_come_later_begin_a_new_history(kafka: LiveKafka, member
     with members.start(kafka, f"topics={topic}\nmetadata.max.age.ms=500") as here:
         before = wait_for_line(here.log, '"topics"')["history"]
         wait_for_line(here.log, '"joined"')
+        assert post(here.url, f"/{topic}/{keys[0]}", content="before")["status"] == "OK"
         kafka.admin.create_partitions([NewPartitions(topic, 4)])[topic].result(CALL_TIMEOUT_S)
         renumbered = wait_for_line(here.log, '"renumbered"', earlier=1)
         assert renumbered["history"] != before
         wait_for_line(here.log, '"joined"', earlier=1)
         for key in keys:
-            assert post(here.url, f"/{topic}/{key}", content=f"after {key}")["status"] == "OK"
+            told = post(here.url, f"/{topic}/{key}", content=f"after {key}")
+            assert told["status"] == "OK", told
         for key in keys:
             found = subscribed(here, f"/{topic}/{key}", epoch=1, seq=0)
             assert found[-1]["op"] == "message"

@@ -54,7 +54,9 @@ class Backplane:
             self.writers[share].produce(Produce(records))
 
     def consume(self, output: Consume) -> None:
-        """Read partitions."""
+        """Read partitions; they may be new, so producers have to learn of them as well."""
+        for writer in self.writers:
+            writer.look_again()
         for number, reader in enumerate(self.readers):
             mine = [one for one in output.partitions if share_of(one, len(self.readers)) == number]
             if mine or output.anew or output.ended:

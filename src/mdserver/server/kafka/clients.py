@@ -38,6 +38,8 @@ PRODUCER_DEFAULTS: Properties = {
     **DEFAULTS,
     "compression.type": "lz4",
     "linger.ms": "2",
+    # How many partitions a topic has; it is asked for at once when another client finds more.
+    "topic.metadata.refresh.interval.ms": "10000",
     "delivery.timeout.ms": "30000",
 }
 

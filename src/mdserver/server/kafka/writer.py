@@ -4,6 +4,7 @@
 waits for the results.
 """
 
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from mdserver.cluster.kafka_messages import Produce, ProductionReport, ProductionReports
-from mdserver.limits import KAFKA_CLOSE_TIMEOUT_S, KAFKA_POLL_S
+from mdserver.limits import KAFKA_CLOSE_TIMEOUT_S, KAFKA_LOOK_TIMEOUT_S, KAFKA_POLL_S
 from mdserver.server.kafka import clients
 from mdserver.server.kafka.thread import EngineThread
 
@@ -47,6 +48,14 @@ class Writer(EngineThread):
         self._producer = clients.producer(settings, self._failed)
         self._fatal: str | None = None
         self._reports: list[ProductionReport] = []
+        self._outdated = threading.Event()
+
+    def look_again(self) -> None:
+        """Have the producer learn how many partitions topics have now.
+
+        It refuses records for partitions that it does not know.
+        """
+        self._outdated.set()
 
     def produce(self, output: Produce) -> None:
         """Queue records; those that are refused at once are reported by the next input."""
@@ -83,8 +92,19 @@ class Writer(EngineThread):
                     self.give(ProductionReports(reports))
                 if self._fatal is not None:
                     self._replace()
+                if self._outdated.is_set():
+                    self._look()
         finally:
             self._producer.flush(KAFKA_CLOSE_TIMEOUT_S)
+
+    def _look(self) -> None:
+        """Ask for all topics, which the producer notes; it asks by itself if this fails."""
+        self._outdated.clear()
+        try:
+            self._producer.list_topics(timeout=KAFKA_LOOK_TIMEOUT_S)
+        except KafkaException as error:
+            self.errors += 1
+            log.warning("kafka topics unknown", reason=clients.described(error))
 
     def _told(self, ticket: int, error: KafkaError | None, message: Any) -> None:
         """Note the result of one record; called in `poll`."""
