@@ -178,14 +178,14 @@ test-pure: $(VENV)/.dev ## the tests of core and codec, with their branch covera
 test-server: $(VENV)/.dev $(SITE)/.done $(CLIENT)/node_modules/.package-lock.json browser proxies prometheus networks jars ## the tests of all else but the pipeline
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline --ignore=tests/kafka
 
-test-pipeline: $(VENV)/.dev jars ## the tests of pipeline and Kafka engine, with Spark and a broker
+test-pipeline: $(VENV)/.dev browser jars ## the tests of pipeline and Kafka engine, with Spark and a broker
 	$(BIN)/python -m pytest -q tests/pipeline tests/kafka -m "not soak"
 
 test-again: ## the tests that failed in the run before, once more, one at a time
 	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none
 
 .PHONY: test-again pipeline-soak
-pipeline-soak: $(VENV)/.dev jars ## longer tests of the pipeline: further kills, the demo, the benchmark
+pipeline-soak: $(VENV)/.dev browser jars ## longer tests of the pipeline: further kills, the demo, the benchmark
 	$(BIN)/python -m pytest -q tests/pipeline tests/kafka -m soak
 
 verify: verify-models verify-simulation verify-traces verify-mutation verify-chaos ## the proof's share of CI

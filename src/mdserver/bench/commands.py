@@ -273,6 +273,40 @@ def derive(progress: BenchProgress, kafka: str | None, **load: Any) -> Sequence[
 
 @measurement(
     bench,
+    click.option("--kafka", metavar="SERVERS", required=True, help="A broker that runs already."),
+    click.option(
+        "--connections",
+        type=click.IntRange(1, 5_000),
+        multiple=True,
+        default=(10, 50, 200),
+        show_default=True,
+        help="How many connections there are; repeatable, two rows each.",
+    ),
+    click.option(
+        "--rate",
+        type=click.FloatRange(1, 100_000),
+        default=100.0,
+        show_default=True,
+        help="Records a second, each of which goes to all connections.",
+    ),
+    SECONDS,
+    BYTES,
+    click.option("--broker-pid", type=int, help="Tell the broker's share of a processor."),
+)
+def kafka(progress: BenchProgress, **load: Any) -> Sequence[results.Row]:
+    """One member whose log is Kafka, against a server with a consumer for each connection.
+
+    Records that a producer appends go to every connection of the one, and then of the other. `kib
+    each` is the memory of a connection. The baseline is `mdserver.bench.kafka_consumers`; it needs
+    the library `websockets`.
+    """
+    from mdserver.bench import kafka_compared  # needs another extra
+
+    return kafka_compared.measure(kafka_compared.KafkaLoad(**load), progress)
+
+
+@measurement(
+    bench,
     whole("--subjects", 100_000, SUBJECTS_MAX, "Subjects with one message each, in the first row."),
     whole(
         "--messages",
