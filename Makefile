@@ -110,7 +110,8 @@ $(CLIENT)/node_modules/.package-lock.json: $(CLIENT)/package.json $(CLIENT)/pack
 	@if command -v npm > /dev/null; then cd $(CLIENT) && npm ci --silent --no-audit --no-fund && touch node_modules/.package-lock.json; fi
 
 roots: ## install what builds packages, and the clean root in which they are tried
-	@{ command -v debootstrap && command -v rpmbuild && command -v systemd-analyze; } > /dev/null || { $(INSTALL) debootstrap rpm systemd > /dev/null; } || true
+	@{ command -v debootstrap && command -v rpmbuild && command -v systemd-analyze && command -v podman && command -v crun; } > /dev/null \
+	|| { $(INSTALL) debootstrap rpm systemd podman crun > /dev/null; } || true
 
 # mkdocs and what it needs have an environment of their own: nothing of the server's needs them.
 SITE := build/site-venv
