@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -32,9 +33,7 @@ START, USE, BROKEN, UPGRADE = [
 @pytest.fixture(autouse=True)
 def ports() -> Iterator[None]:
     """The ports of the example are always the same: only one of these tests has them at a time."""
-    lock = TOP / "build" / "cluster-example.lock"
-    lock.parent.mkdir(exist_ok=True)
-    with lock.open("w") as file:
+    with (Path(tempfile.gettempdir()) / "mdserver-cluster-example.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -181,10 +181,10 @@ def kafka_record(data: bytes) -> None:
     key, value, *rest = [*data[1:].split(b"\0"), b""][:40]
     names = [name.decode(errors="replace") for name in rest[::2]]
     headers = list(zip(names, rest[1::2], strict=False))
-    place = Places({"topic": 3}, "murmur2", 8).of("topic", key or None)
     given = KafkaRecord("topic", 0, 0, 1_000_000, key, value or None, headers)
     stray = data[:1] >= b"\x80"
     with suppress(PoisonError):
+        place = Places({"topic": 3}, "murmur2", 8).of("topic", key or None)
         read = publication(given, place, MESSAGE_BYTES_MAX, stray=stray)
         made = record_of(1, place, read)
         again = KafkaRecord(

@@ -138,6 +138,7 @@ async def test_the_first_message_takes_no_byte_of_the_next() -> None:
 async def test_what_is_no_message_is_refused() -> None:
     for data, reason in (
         (b"\0\0\0\x02{}", "cannot be understood"),
+        (b'\0\0\0\x03"\xf2"', "cannot be understood"),
         (b"\xff\xff\xff\xff", "4294967295 bytes"),
     ):
         one, two = pair()

@@ -294,7 +294,7 @@ def decoded(data: bytes) -> Message:
     """Return a message. Raises ControlError."""
     try:
         message: Message = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ControlError(f"a control message cannot be understood: {error}") from None
     return message
 
