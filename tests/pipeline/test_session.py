@@ -38,3 +38,17 @@ def test_a_collector_is_chosen_unless_the_user_chose_one(
     """A JVM with two collectors does not start."""
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", environment)
     assert (session.COLLECTOR in session._java_options(job, given)) == collector
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+@pytest.mark.parametrize("job", ["archive", "derive", "audit", "rollup"])
+def test_a_stream_has_few_partitions_and_a_batch_those_of_its_cluster(
+    job: str, embedded: bool
+) -> None:
+    found = session.settings_of(job, embedded=embedded)
+    streams = job in {"archive", "derive"}
+    assert found["spark.sql.adaptive.enabled"] == ("false" if streams else "true")
+    partitions = "2" if streams else "16" if embedded else None
+    assert found.get("spark.sql.shuffle.partitions") == partitions
+    # On a cluster it is the cluster that says whether there is a page of a job.
+    assert found.get("spark.ui.enabled") == ("false" if embedded else None)

@@ -1,5 +1,6 @@
 """The archive read back: as a frame, and without a JVM, before and after compaction."""
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.replay.job import parse_speed, plan, rows
 from mdserver.pipeline.replay.windows import Selection
 
-from .conftest import archived
+from .conftest import BASE, archived, run_archive, write_messages
 
 pytestmark = pytest.mark.pipeline
 
@@ -36,6 +37,26 @@ def test_frame_and_history_agree_before_and_after_compaction(spark: Any, tmp_pat
 def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="run `mdserver pipeline archive` first"):
         tables.opened(tmp_path, "messages")
+
+
+def test_only_files_that_may_have_the_rows_are_read(spark: Any, tmp_path: Path) -> None:
+    """Three batches with a subject each, a file each; their times are a millisecond apart."""
+    for number, subject in enumerate(["/a/x", "/b/x", "/c/x"]):
+        journal = tmp_path / "journal"
+        write_messages(journal, [Publication(subject, b"%d" % n) for n in range(10 + 5 * number)])
+        run_archive(spark, journal, tmp_path / "tables")
+
+    def read(**within: Any) -> tuple[int, int]:
+        frame = tables.frame(spark, tmp_path / "tables", "messages", within)
+        return len(frame.inputFiles()), frame.count()
+
+    first = dt.datetime.fromtimestamp(BASE / 1e9, dt.UTC)
+    assert read() == (3, 45)
+    assert read(subject=("/b/", "/b/~")) == (1, 15)
+    assert read(ts_server=(first, first + dt.timedelta(milliseconds=4))) == (3, 15)
+    later = first + dt.timedelta(milliseconds=16), first + dt.timedelta(seconds=60)
+    assert read(ts_server=later) == (1, 4)
+    assert read(subject=("/a/x", "/a/x"), ts_server=later) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from attrs import frozen
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -48,7 +49,7 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
     receipts = tables.frame(spark, folder, "receipts")
     checked = verdicts.promised(messages)
     once = verdicts.each_once(receipts)
-    judged = verdicts.judge_ranges(checked, once)
+    judged = verdicts.judge_ranges(checked, once).persist(StorageLevel.MEMORY_AND_DISK)
     delta.replace_frame(
         folder, "audit_verdicts", judged.select(*schema.TABLES["audit_verdicts"].names)
     )
@@ -69,6 +70,7 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
     if tables.exists(folder, "quarantine"):
         parts.append(findings.of_holes(tables.frame(spark, folder, "quarantine")))
     delta.replace_frame(folder, "audit_findings", findings.united(parts))
+    judged.unpersist()
     result, found = _result(spark, folder)
     if page is not None:
         _write_page(spark, folder, page, messages, result, found)

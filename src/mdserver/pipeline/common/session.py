@@ -22,18 +22,32 @@ that a segment is two tasks of nearly the same size. With whole segments, three 
 processors leave one idle for a third of the time."""
 
 SETTINGS = {
-    # Spark's default of 200 costs seconds a batch on a machine of a few cores, and the first batch
-    # of a stream fixes the number of its state partitions for all time.
-    "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     # INT96, the default, makes times in nanoseconds, which deltalake cannot read back.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.streaming.metricsEnabled": "false",
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.adaptive.enabled": "false",
     "spark.sql.files.maxPartitionBytes": str(TASK_BYTES),
 }
+"""Of all jobs, wherever they run."""
+STREAM_SETTINGS = {
+    # Spark's default of 200 costs seconds a batch on a machine of a few cores, and the first batch
+    # of a stream fixes the number of its state partitions for all time.
+    "spark.sql.shuffle.partitions": "2",
+    # It plans each stage of a batch anew, which takes longer than the rows of a batch.
+    "spark.sql.adaptive.enabled": "false",
+}
+BATCH_SETTINGS = {
+    "spark.sql.adaptive.enabled": "true",
+    # Receipts are joined with sums over the messages of their subject where those are already.
+    "spark.sql.requireAllClusterKeysForCoPartition": "false",
+}
+"""Adaptive execution joins small partitions, so a cluster's number of them suits small tables too.
+With spark-submit their number is that of the cluster, as it is with any program."""
+EMBEDDED_SETTINGS = {"spark.ui.enabled": "false"}
+EMBEDDED_PARTITIONS = {"spark.sql.shuffle.partitions": "16"}
+"""Of a batch job embedded: each partition is sorted in a part of this process's memory."""
+BATCHES = ("audit", "rollup")
 LOGGING = Path(__file__).with_name("log4j2.properties")
 DRIVER_MEMORY = "1g"
 STOP_S = 30.0
@@ -47,6 +61,17 @@ JAVA_OPTIONS = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
+def settings_of(job: str, *, embedded: bool) -> dict[str, str]:
+    """Return the settings of a job: a stream needs others than a batch, and a cluster has its own.
+
+    A job whose name is not known is a stream.
+    """
+    settings = SETTINGS | (BATCH_SETTINGS if job in BATCHES else STREAM_SETTINGS)
+    if not embedded:
+        return settings
+    return settings | EMBEDDED_SETTINGS | (EMBEDDED_PARTITIONS if job in BATCHES else {})
+
+
 def submitted() -> bool:
     """Return whether `spark-submit` runs this program, and so has started the JVM."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
@@ -58,17 +83,17 @@ def start(
     """Start Spark in this process, or take the session that `spark-submit` prepared.
 
     Embedded, everything runs in a JVM of this process and listens on the loopback address alone.
-    `SETTINGS` apply unless `spark-submit` has others; `given` are the settings of the command line,
-    which override all others. `jars` are loaded in an embedded session only.
+    Those of `settings_of` apply unless `spark-submit` has others; `given` are the settings of the
+    command line, which override all others. `jars` are loaded in an embedded session only.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"mdserver-{job}")
-    settings = dict(SETTINGS)
+    settings = settings_of(job, embedded=not submitted())
     if submitted():
         SparkContext._ensure_initialized()  # without it the next line sees no settings
         submitted_with = SparkConf()
         settings = {
-            name: value for name, value in SETTINGS.items() if not submitted_with.contains(name)
+            name: value for name, value in settings.items() if not submitted_with.contains(name)
         }
     else:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,7 +1,9 @@
 """Access to the archive: as Spark frames for jobs, and without a JVM for everything else."""
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +14,7 @@ from pyspark.sql import types as t
 
 from mdserver.pipeline.common import delta, schema
 from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.rewrite import files_of
 
 SPARK_TYPES: dict[pa.DataType, t.DataType] = {
     pa.string(): t.StringType(),
@@ -37,18 +40,47 @@ def opened(tables: Path, name: str) -> DeltaTable:
     return delta.opened(tables, name)
 
 
-def frame(spark: SparkSession, tables: Path, name: str) -> DataFrame:
+def frame(
+    spark: SparkSession,
+    tables: Path,
+    name: str,
+    within: Mapping[str, tuple[Any, Any]] | None = None,
+) -> DataFrame:
     """Return the table's present version as a frame.
+
+    `within` has the least and the greatest value of columns, both included: only files that may
+    have such rows are read, by the statistics in the table's log, and only such rows are returned.
+    Times have a time zone.
 
     Spark reads the files that the log names, so it needs no jar for Delta. The partition column of
     `messages`, which files do not hold, follows from the time. `content_text` is the content of
     messages that were published as text, null for others.
     """
-    rows = read(spark, name, opened(tables, name).file_uris())
+    found = opened(tables, name)
+    bounds = within or {}
+    uris = found.file_uris()
+    if bounds:
+        files = [
+            file
+            for file in files_of(found)
+            if all(
+                file.may_have(column, _before(least), greatest)
+                for column, (least, greatest) in bounds.items()
+            )
+        ]
+        uris = [str(tables / name / file.path) for file in files]
+    rows = read(spark, name, uris)
+    for column, (least, greatest) in bounds.items():
+        rows = rows.where(f.col(column).between(f.lit(least), f.lit(greatest)))
     if name == "messages":
         rows = rows.withColumn("dt", schema.day_of(f.col("ts_server")))
         rows = rows.withColumn("content_text", f.expr("if(text, cast(content as string), null)"))
     return rows
+
+
+def _before(least: Any) -> Any:
+    """Return a least value to compare with statistics, which have times cut to milliseconds."""
+    return least - dt.timedelta(milliseconds=1) if isinstance(least, dt.datetime) else least
 
 
 def read(spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
