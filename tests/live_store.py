@@ -1,26 +1,43 @@
-"""An object store for tests that speaks the protocol of S3, in a thread of this process."""
+"""An object store for tests that speaks the protocol of S3, in a process of its own."""
 
 import contextlib
+import importlib
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from http.client import HTTPConnection
 
 BUCKET = "mdserver"
+# Not in a thread of the tests: deltalake asks it while it holds the lock of the interpreter.
+SERVER = """
+import signal
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+signal.pause()
+"""
 
 
 @contextlib.contextmanager
 def live_store() -> Iterator[str]:
     """Run a store with an empty bucket; yield the bucket's URI.
 
-    The environment has what clients need until the end of the block.
+    The environment has what clients need until the end of the block. Raises ModuleNotFoundError if
+    moto is not installed.
     """
-    from moto.server import ThreadedMotoServer  # noqa: PLC0415 - only tests of stores need it
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    importlib.import_module("moto")
+    process = subprocess.Popen(
+        [sys.executable, "-c", SERVER],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     try:
-        host, port = server.get_host_and_port()
-        connection = HTTPConnection(host, port, timeout=60)
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        connection = HTTPConnection("127.0.0.1", port, timeout=60)
         connection.request("PUT", f"/{BUCKET}")
         assert connection.getresponse().status == 200
         connection.close()
@@ -28,12 +45,13 @@ def live_store() -> Iterator[str]:
             AWS_ACCESS_KEY_ID="test",
             AWS_SECRET_ACCESS_KEY="test",
             AWS_REGION="us-east-1",
-            AWS_ENDPOINT_URL=f"http://{host}:{port}",
+            AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}",
             AWS_ALLOW_HTTP="true",
         ):
             yield f"s3://{BUCKET}"
     finally:
-        server.stop()
+        process.kill()
+        process.communicate()
 
 
 @contextlib.contextmanager

@@ -17,14 +17,50 @@ from attrs import field, frozen
 
 from mdserver.cli.job_options import parsed_setting
 from mdserver.journal import segments
-from mdserver.pipeline.common import object_store, requirements
+from mdserver.pipeline.common import object_store, places, requirements
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from mdserver.pipeline.common import sources
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
+
+class FolderParam(click.Path):
+    """A folder; a URI is refused, since it would be taken for the path of one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if object_store.is_uri(str(value)):
+            self.fail(f"{value} is a URI, and this takes a folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class TablesParam(FolderParam):
+    """A folder, or the URI of one in an object store."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path, or the tables in an object store."""
+        if isinstance(value, places.RemoteTables) or not object_store.is_uri(str(value)):
+            return super().convert(value, param, ctx)
+        store = object_store.opened(value)
+        if isinstance(store, object_store.RemoteStore):
+            return places.RemoteTables(store)
+        return super().convert(store.uri, param, ctx)
+
+
+FOLDER = FolderParam(file_okay=False, path_type=Path)
+TABLES = TablesParam(file_okay=False, path_type=Path)
+
+
+def any_tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--tables` for jobs that take a URI as well."""
+    return click.option(
+        "--tables",
+        type=TABLES,
+        metavar="PLACE",
+        required=True,
+        help="The folder of the archive's Delta tables, or s3://BUCKET/PREFIX and the like.",
+    )(function)
 
 
 def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,16 +197,22 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return with_source
 
 
-def check_tables(tables: Path) -> None:
+def check_tables(tables: places.Tables) -> None:
     """Raise BadParameter unless the folder exists."""
-    if not tables.is_dir():
+    if isinstance(tables, Path) and not tables.is_dir():
         raise click.BadParameter(
             f"{tables} is no folder; `mdserver pipeline archive` makes it.", param_hint="--tables"
         )
 
 
-def check_writable(tables: Path) -> None:
-    """Create the folder; raise PipelineError if a job cannot write its tables there."""
+def check_writable(tables: places.Tables) -> None:
+    """Create the folder; raise PipelineError if a job cannot write its tables there.
+
+    Of an object store only what it says to a list is known before the first commit.
+    """
+    if isinstance(tables, places.RemoteTables):
+        tables.store.check()
+        return
     try:
         tables.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -179,6 +221,11 @@ def check_writable(tables: Path) -> None:
         raise requirements.PipelineError(
             f"{tables} cannot be written to: give a folder that can be"
         )
+
+
+def absolute(tables: places.Tables) -> places.Tables:
+    """Return the absolute path of a folder; a URI is one already."""
+    return tables.resolve() if isinstance(tables, Path) else tables
 
 
 @contextlib.contextmanager

@@ -22,6 +22,8 @@ from mdserver.cli.job_options import figures_options, spark_options
 from mdserver.cli.job_sources import (
     FOLDER,
     JobSource,
+    absolute,
+    any_tables_option,
     check_tables,
     check_writable,
     source_options,
@@ -35,6 +37,7 @@ from mdserver.core.subjects import parse_interest, validate_subject
 from mdserver.limits import GB, MB
 from mdserver.pipeline.common import requirements
 from mdserver.pipeline.common.figures import Outlets, Progressed, told
+from mdserver.pipeline.common.places import Tables
 
 if TYPE_CHECKING:
     from mdserver.pipeline.capacity.model import Plan
@@ -56,7 +59,7 @@ def command() -> None:
 @command.command("archive")
 @spark_options
 @source_options
-@tables_option
+@any_tables_option
 @figures_options
 @click.option("--once", is_flag=True, help="End when everything there is has been archived.")
 @click.option(
@@ -69,7 +72,7 @@ def archive(
     *,
     spark_settings: Mapping[str, str],
     where: JobSource,
-    tables: Path,
+    tables: Tables,
     outlets: Outlets,
     once: bool,
     new_source: bool,
@@ -113,7 +116,7 @@ def archive(
         job.run_archive(
             spark,
             where.all_sources(),
-            tables.resolve(),
+            absolute(tables),
             tell,
             once=once,
             new_source=new_source,
@@ -350,9 +353,9 @@ def rollup(
 
 @command.command("maintain")
 @spark_options
-@tables_option
+@any_tables_option
 @format_option("A line a table, or a JSON object a table.")
-def maintain(*, spark_settings: Mapping[str, str], tables: Path, form: str) -> None:
+def maintain(*, spark_settings: Mapping[str, str], tables: Tables, form: str) -> None:
     """Join small files of all tables, in order, and delete what no version of a week names.
 
     The archive does so once an hour by itself while it runs; jobs may go on meanwhile.
@@ -369,7 +372,7 @@ def maintain(*, spark_settings: Mapping[str, str], tables: Path, form: str) -> N
             )
             print_result(form, text, attrs.asdict(done))
 
-        maintenance.run_maintain(spark, tables.resolve(), tell)
+        maintenance.run_maintain(spark, absolute(tables), tell)
 
 
 @command.command("capacity")

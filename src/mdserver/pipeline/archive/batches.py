@@ -10,7 +10,6 @@ is only in `quarantine` is repeated, which changes nothing there.
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from attrs import evolve, field, frozen
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -21,6 +20,7 @@ from mdserver.pipeline.common import delta, rows, schema
 from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.maintenance import TableCompaction
 from mdserver.pipeline.common.numbered import Missing
+from mdserver.pipeline.common.places import Tables
 
 
 @frozen
@@ -54,9 +54,11 @@ class ArchiveRun:
     """
 
     spark: SparkSession
-    tables: Path
+    tables: Tables
     report: Report
     new_source: bool = False
+    held: Callable[[], None] = delta.nothing
+    """Raises PipelineError if another process may write to the tables."""
     _compaction: TableCompaction = field(init=False)
 
     @_compaction.default
@@ -91,7 +93,7 @@ def archive_batch(
     raw: DataFrame,
     batch: TableBatch,
     stream: rows.JournalStream,
-    tables: Path,
+    tables: Tables,
     *,
     shared: bool = False,
 ) -> Written:

@@ -6,7 +6,6 @@ Journals are read in this thread; of Kafka each stream is a query of Spark's.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -17,6 +16,7 @@ from mdserver.pipeline.archive.kafka import KafkaArchive
 from mdserver.pipeline.common import checkpoints, session
 from mdserver.pipeline.common import shipped as shipped_streams
 from mdserver.pipeline.common.object_store import FolderStore, ObjectStore
+from mdserver.pipeline.common.places import RemoteTables, Tables
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource, KafkaSource, ShippedSource, Source
 from mdserver.pipeline.common.spark_errors import reason_of
@@ -29,7 +29,7 @@ STORE_POLL_S = 10.0
 def run_archive(
     spark: SparkSession,
     source: Source | Sequence[JournalSource],
-    folder: Path,
+    folder: Tables,
     tell: Callable[[Archived], None],
     *,
     once: bool,
@@ -41,13 +41,17 @@ def run_archive(
     The source may be several journals, one of each member of a cluster, and those in a place that
     they were `shipped` to.
 
-    `folder` is that of the tables; `tell` gets the report of each batch. With `new_source` the
-    archive begins at the source's beginning, whatever was archived before. Raises PipelineError if
-    the source has no known stream or is not the one of before, or if a batch fails; BusyError if
-    another process archives into the folder.
+    `folder` is that of the tables, in an object store for journals only; `tell` gets the report of
+    each batch. With `new_source` the archive begins at the source's beginning, whatever was
+    archived before. Raises PipelineError if the source has no known stream or is not the one of
+    before, or if a batch fails; BusyError if another process archives into the folder.
     """
-    run = ArchiveRun(spark, folder, tell, new_source)
-    with checkpoints.alone(folder, "archive"):
+    if isinstance(folder, RemoteTables) and session.submitted():
+        raise PipelineError(
+            f"{folder}: with spark-submit the tables are in a folder that all executors mount"
+        )
+    with checkpoints.alone(folder, "archive") as held:
+        run = ArchiveRun(spark, folder, tell, new_source, held)
         if not isinstance(source, KafkaSource):
             journals = [source] if isinstance(source, JournalSource) else source
             if shipped is None:

@@ -253,6 +253,11 @@ class JournalArchive:
         if read:  # the last run may have ended before it wrote the position
             self.source.done(name, read, checkpoint.source)
 
+    def _check_all(self, checkpoint: StreamCheckpoint, read: int) -> None:
+        """Raise PipelineError if what was staged must not be committed."""
+        self._run.held()
+        self._check(checkpoint, read)
+
     def _check(self, checkpoint: StreamCheckpoint, read: int) -> None:
         """Raise PipelineError unless the stream is the one that was archived up to `read`.
 
@@ -314,7 +319,7 @@ class JournalArchive:
         batch = TableBatch(
             checkpoint.job,
             planned.end,
-            lambda: self._check(checkpoint, read),
+            lambda: self._check_all(checkpoint, read),
             source=checkpoint.number,
         )
         segments = self.source.segments(stream.name)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mdserver.pipeline.archive.batches import Archived, ArchiveRun, archive_batch
-from mdserver.pipeline.common import checkpoints, delta, rows
+from mdserver.pipeline.common import checkpoints, delta, places, rows
 from mdserver.pipeline.common.checkpoints import StreamCheckpoint
 from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.requirements import PipelineError
@@ -26,6 +26,7 @@ class KafkaArchive:
 
     def __init__(self, run: ArchiveRun, source: KafkaSource) -> None:
         self._run = run
+        self._tables = places.local(run.tables, checkpoints.KAFKA)
         self._source = source
         self.failures: dict[str, str] = {}
         """The reasons of queries that failed, by their names."""
@@ -39,10 +40,10 @@ class KafkaArchive:
         """
         streams = [name for name in rows.STREAMS if self._source.has(name)]
         for table in (*(rows.STREAMS[name].table for name in streams), "quarantine"):
-            delta.table(self._run.tables, table)
+            delta.table(self._tables, table)
         opened = [
             checkpoints.opened(
-                self._run.tables,
+                self._tables,
                 name,
                 self._source.identity(self._run.spark, name),
                 new=self._run.new_source,
@@ -50,16 +51,16 @@ class KafkaArchive:
             for name in streams
         ]
         for checkpoint in opened:
-            target = delta.table(self._run.tables, rows.STREAMS[checkpoint.stream].table)
+            target = delta.table(self._tables, rows.STREAMS[checkpoint.stream].table)
             if target.transaction_version(checkpoint.job) is not None:
-                checkpoint.check_spark(self._run.tables)
+                checkpoint.check_spark(self._tables)
         return [self._query(checkpoint, once, trigger_s) for checkpoint in opened]
 
     def _query(self, checkpoint: StreamCheckpoint, once: bool, trigger_s: float) -> StreamingQuery:
         writer = (
             self._source.stream(self._run.spark, checkpoint.stream)
             .writeStream.queryName(f"archive-{checkpoint.stream}")
-            .option("checkpointLocation", str(checkpoint.folder(self._run.tables)))
+            .option("checkpointLocation", str(checkpoint.folder(self._tables)))
             .foreachBatch(self._sink(checkpoint))
         )
         if once:
@@ -89,7 +90,7 @@ class KafkaArchive:
 
     def _archive(self, raw: DataFrame, batch: TableBatch, stream: rows.JournalStream) -> None:
         began = time.monotonic()
-        written = archive_batch(raw, batch, stream, self._run.tables)
+        written = archive_batch(raw, batch, stream, self._tables)
         seconds = time.monotonic() - began
         self._run.done(
             Archived(

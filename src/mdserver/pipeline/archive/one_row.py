@@ -15,12 +15,13 @@ Messages without a place (seq 0) are not compared.
 import contextlib
 import datetime as dt
 from collections.abc import Iterator
-from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from mdserver.pipeline.common import places
 from mdserver.pipeline.common import tables as archive
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.rewrite import files_of
 
 SAME_MESSAGE = ["history", "subject", "epoch", "seq", "crc"]
@@ -31,13 +32,14 @@ CUT_US = 1_000
 
 
 @contextlib.contextmanager
-def one_row_each(messages: DataFrame, tables: Path) -> Iterator[DataFrame]:
+def one_row_each(messages: DataFrame, tables: Tables) -> Iterator[DataFrame]:
     """Yield those of the messages that are not in the table yet, each once.
 
     The frame can be used until the end of the block. No other process adds messages meanwhile.
     """
     found = messages.persist()
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(found.unpersist)
         placed = found.where("seq > 0")
         times = placed.agg(
             f.unix_micros(f.min("ts_pub")).alias("first"),
@@ -54,9 +56,8 @@ def one_row_each(messages: DataFrame, tables: Path) -> Iterator[DataFrame]:
             files = [file for file in files if file.may_have("ts_pub", first, last)]
         once = placed.dropDuplicates(SAME_MESSAGE)
         if files:
-            paths = [str(tables / "messages" / file.path) for file in files]
+            named = places.readable(tables, "messages", [file.path for file in files])
+            paths = stack.enter_context(named)
             known = archive.read(messages.sparkSession, "messages", paths).select(*SAME_MESSAGE)
             once = once.join(known, SAME_MESSAGE, "left_anti")
         yield once.unionByName(found.where("seq <= 0")).select(*messages.columns)
-    finally:
-        found.unpersist()

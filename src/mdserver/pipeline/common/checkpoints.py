@@ -10,15 +10,18 @@ cluster and of each topic, or the identifier of a journal's stream.
 import contextlib
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from attrs import asdict, evolve, frozen
 
+from mdserver.pipeline.common import leases, places
 from mdserver.pipeline.common.durable import replace_file
+from mdserver.pipeline.common.places import RemoteTables, Tables
 from mdserver.pipeline.common.requirements import PipelineError
 
 FOLDER = "_checkpoints"
+KAFKA = "an archive of Kafka"
 PLACE = "the journal"
 """The part of a source's identity that is the folder of a journal."""
 
@@ -29,8 +32,7 @@ SECOND_TIME = (
 """What `--new-source` does to the rows of a journal that was archived before."""
 
 
-class BusyError(PipelineError):
-    """Another process has the lock of the job."""
+BusyError = leases.BusyError
 
 
 @frozen
@@ -65,63 +67,104 @@ class StreamCheckpoint:
                     " not yet read of the old one is not archived"
                 )
 
-    def note(self, tables: Path, segment: int, mark: str) -> None:
+    def note(self, tables: Tables, segment: int, mark: str) -> None:
         """Note the last segment that was archived, and the mark of its content."""
-        replace_file(self._read(tables), f"{segment} {mark}\n".encode())
+        _write(tables, self._read, f"{segment} {mark}\n".encode())
 
-    def noted(self, tables: Path) -> tuple[int, str] | None:
+    def noted(self, tables: Tables) -> tuple[int, str] | None:
         """Return the segment and the mark that `note` got last, None before that."""
-        try:
-            segment, mark = self._read(tables).read_text(encoding="ascii").split()
-        except FileNotFoundError:
+        found = _content(tables, self._read)
+        if found is None:
             return None
+        segment, mark = found.decode("ascii").split()
         return int(segment), mark
 
-    def check_spark(self, tables: Path) -> None:
-        """Raise PipelineError if Spark's part of the checkpoint is gone."""
+    def check_spark(self, tables: Path, *, begun: bool = True) -> None:
+        """Raise PipelineError if Spark's part is gone, or is empty although a batch has `begun`."""
         folder = self.folder(tables)
-        if not (folder.is_dir() and any(folder.iterdir())):
+        if not folder.is_dir() or (begun and not any(folder.iterdir())):
             raise PipelineError(
                 f"{folder} is gone, so nobody knows what of {self.stream} is archived:"
                 " restore it, or archive into another folder"
             )
 
-    def _read(self, tables: Path) -> Path:
-        return tables / FOLDER / f"{self.stream}-{self.number}.read"
+    @property
+    def _read(self) -> str:
+        return f"{self.stream}-{self.number}.read"
 
 
-def sources(tables: Path, stream: str) -> int:
+def _content(tables: Tables, name: str) -> bytes | None:
+    """Return a file of the checkpoints, None if there is none."""
+    try:
+        if isinstance(tables, RemoteTables):
+            return tables.store.content(f"{FOLDER}/{name}")
+        return (tables / FOLDER / name).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _write(tables: Tables, name: str, content: bytes) -> None:
+    """Replace a file of the checkpoints in one piece."""
+    if isinstance(tables, RemoteTables):
+        tables.store.put(f"{FOLDER}/{name}", content)
+        return
+    (tables / FOLDER).mkdir(parents=True, exist_ok=True)
+    replace_file(tables / FOLDER / name, content)
+
+
+def _names(tables: Tables) -> list[str]:
+    """Return the names of the files of the checkpoints."""
+    if isinstance(tables, RemoteTables):
+        return list(tables.store.sizes(FOLDER))
+    return [path.name for path in (tables / FOLDER).glob("*")]
+
+
+def sources(tables: Tables, stream: str) -> int:
     """Return how many sources the archive of a stream had, which are counted from 1.
 
     Raises PipelineError if a checkpoint is damaged.
     """
-    folder = tables / FOLDER
-    files = [folder / f"{stream}.json", *folder.glob(f"{stream}@*.json")]
-    return max((_loaded(file).number for file in files if file.exists()), default=0)
+    names = [
+        name
+        for name in _names(tables)
+        if name == f"{stream}.json" or (name.startswith(f"{stream}@") and name.endswith(".json"))
+    ]
+    found = [_loaded(tables, name) for name in names]
+    return max((each.number for each in found if each is not None), default=0)
 
 
-def _file(tables: Path, stream: str, identifier: str | None, *, several: bool) -> Path:
-    """Return the file of a checkpoint: that of the journal if it has one, else the stream's.
+def _known(
+    tables: Tables, stream: str, identifier: str | None, *, several: bool
+) -> tuple[str, StreamCheckpoint | None]:
+    """Return the name of a checkpoint's file, and the checkpoint if there is one.
 
-    The first journal of a stream has the stream's, also when others are archived with it later.
+    That is the file of the journal if it has one, else the stream's. The first journal of a stream
+    has the stream's, also when others are archived with it later.
     """
-    plain = tables / FOLDER / f"{stream}.json"
+    plain = f"{stream}.json"
     if identifier is None:
-        return plain
-    own = plain.with_name(f"{stream}@{identifier}.json")
-    if own.exists() or not several:
-        return own if own.exists() else plain
-    return plain if plain.exists() and identifier in _loaded(plain).source.values() else own
+        return plain, _loaded(tables, plain)
+    own = f"{stream}@{identifier}.json"
+    found = _loaded(tables, own)
+    if found is not None:
+        return own, found
+    first = _loaded(tables, plain)
+    if not several or (first is not None and identifier in first.source.values()):
+        return plain, first
+    return own, None
 
 
-def _loaded(file: Path) -> StreamCheckpoint:
-    """Return the checkpoint of a file. Raises PipelineError if it cannot be used."""
+def _loaded(tables: Tables, name: str) -> StreamCheckpoint | None:
+    """Return the checkpoint of a file, None if there is none. Raises PipelineError if it is bad."""
+    content = _content(tables, name)
+    if content is None:
+        return None
     try:
-        return StreamCheckpoint(**json.loads(file.read_text(encoding="utf-8")))
+        return StreamCheckpoint(**json.loads(content))
     except (TypeError, ValueError):
         raise PipelineError(
-            f"{file} is damaged, or of another release: restore it, run that release, or"
-            " archive into another folder"
+            f"{tables}/{FOLDER}/{name} is damaged, or of another release: restore it, run that"
+            " release, or archive into another folder"
         ) from None
 
 
@@ -134,7 +177,7 @@ def is_moved(name: str, source: Mapping[str, str]) -> bool:
 
 
 def opened(
-    tables: Path,
+    tables: Tables,
     stream: str,
     source: Mapping[str, str],
     *,
@@ -150,39 +193,40 @@ def opened(
     PipelineError if the source is another one than before, if Spark's part is gone, or if the
     checkpoint is damaged or of an earlier release.
     """
-    file = _file(tables, stream, identifier, several=several)
-    if not file.exists():
+    file, known = _known(tables, stream, identifier, several=several)
+    if known is None or new:
         checkpoint = StreamCheckpoint(stream, sources(tables, stream) + 1, source)
     else:
-        known = _loaded(file)
-        if new:
-            checkpoint = StreamCheckpoint(stream, sources(tables, stream) + 1, source)
-        else:
-            known.check(source)
-            if spark and not known.folder(tables).is_dir():
-                known.check_spark(tables)
-            checkpoint = evolve(known, source=source)
-    folder = checkpoint.folder(tables)
+        known.check(source)
+        if spark:
+            known.check_spark(places.local(tables, KAFKA), begun=False)
+        checkpoint = evolve(known, source=source)
     if spark:
+        folder = checkpoint.folder(places.local(tables, KAFKA))
         folder.mkdir(parents=True, exist_ok=True)
-    elif folder.exists():
+    elif isinstance(tables, Path) and checkpoint.folder(tables).exists():
         raise PipelineError(
-            f"{folder} was made by an earlier release, which counted otherwise: archive"
-            " into another folder, or give --new-source to archive this journal from its beginning."
-            f" {SECOND_TIME}"
+            f"{checkpoint.folder(tables)} was made by an earlier release, which counted otherwise:"
+            " archive into another folder, or give --new-source to archive this journal from its"
+            f" beginning. {SECOND_TIME}"
         )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(file, json.dumps(asdict(checkpoint)).encode())
+    _write(tables, file, json.dumps(asdict(checkpoint)).encode())
     return checkpoint
 
 
 @contextlib.contextmanager
-def alone(tables: Path, job: str) -> Iterator[None]:
+def alone(tables: Tables, job: str) -> Iterator[Callable[[], None]]:
     """Keep other processes from running this job on these tables until the end of the block.
 
-    The lock ends with the process at the latest, so a crash leaves none. Raises BusyError if
-    another process has it, PipelineError if the folder cannot be written to.
+    Yields a function that raises PipelineError if the lock was lost meanwhile, which happens in an
+    object store only. There the lock of a process that was killed ends by itself in less than a
+    minute, elsewhere with the process. Raises BusyError if another process has it, PipelineError if
+    the folder cannot be written to.
     """
+    if isinstance(tables, RemoteTables):
+        with leases.leased(tables.store, f"{FOLDER}/{job}.lock", str(tables)) as held:
+            yield held
+        return
     path = tables / FOLDER / f"{job}.lock"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -194,4 +238,8 @@ def alone(tables: Path, job: str) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise BusyError(f"another {job} job is at work on {tables}") from None
-        yield
+        yield _held
+
+
+def _held() -> None:
+    """Do nothing: a lock of the file system is not lost."""

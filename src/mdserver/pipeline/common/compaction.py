@@ -6,18 +6,18 @@ with the disk when memory does not suffice.
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 
 import pyarrow as pa
 from attrs import frozen
 from deltalake import DeltaTable
-from deltalake.transaction import RemoveAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import SparkSession
 
-from mdserver.pipeline.common import schema
+from mdserver.pipeline.common import places, schema
 from mdserver.pipeline.common.files import add_actions
+from mdserver.pipeline.common.places import Tables
 
 TARGET_FILE_BYTES = 128 << 20
 SMALL_FILE_BYTES = TARGET_FILE_BYTES // 2
@@ -36,39 +36,46 @@ class PresentFile:
     """The value of the table's only partition column; empty if it has none."""
 
 
-def join_sorted(spark: SparkSession, target: DeltaTable, tables: Path, name: str) -> int:
+def join_sorted(spark: SparkSession, target: DeltaTable, tables: Tables, name: str) -> int:
     """Join the table's small files, each bin in a commit of its own.
 
     Returns how many files were joined.
     """
     joined = 0
     for files in bins(_files(target, name)):
-        folder = tables / name
         staged = f"data/joined/{secrets.token_hex(8)}"
         # Files do not hold the columns of partitions, and a bin is of one partition.
         inner = [column for column in schema.SORT[name] if column not in _partitions(name)]
-        # With `recursiveFileLookup` Spark takes no columns from names of folders.
-        rows = spark.read.option("recursiveFileLookup", "true").parquet(
-            *(str(folder / file.path) for file in files)
-        )
         value = files[0].partition
         below = "".join(f"/{column}={value}" for column in _partitions(name))
-        writer = rows.coalesce(1).sortWithinPartitions(*inner).write
-        writer.option("parquet.block.size", ROW_GROUP_BYTES).parquet(f"{folder}/{staged}{below}")
-        commit_joined(target, folder, staged, files, name)
+        with (
+            places.readable(tables, name, [file.path for file in files]) as paths,
+            places.written(tables, name, staged) as folder,
+        ):
+            # With `recursiveFileLookup` Spark takes no columns from names of folders.
+            rows = spark.read.option("recursiveFileLookup", "true").parquet(*paths)
+            writer = rows.coalesce(1).sortWithinPartitions(*inner).write
+            writer.option("parquet.block.size", ROW_GROUP_BYTES).parquet(
+                f"{folder}/{staged}{below}"
+            )
+            adds, _ = add_actions(folder, staged, _partitions(name), data_change=False)
+        commit_joined(target, adds, files, name)
         joined += len(files)
     return joined
 
 
 def commit_joined(
-    target: DeltaTable, folder: Path, staged: str, files: Iterable[PresentFile], name: str
+    target: DeltaTable,
+    adds: Sequence[AddAction | RemoveAction],
+    files: Iterable[PresentFile],
+    name: str,
 ) -> None:
-    """Replace `files` by those below `staged`, in one commit.
+    """Replace `files` by those that are added, in one commit.
 
     The commit says that no data changed, so readers that follow the table skip it.
     """
     partitions = _partitions(name)
-    actions, _ = add_actions(folder, staged, partitions, data_change=False)
+    actions = list(adds)
     now = time.time_ns() // 1_000_000
     actions += [
         RemoveAction(

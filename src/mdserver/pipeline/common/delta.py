@@ -19,8 +19,9 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame, SparkSession
 
-from mdserver.pipeline.common import compaction, schema
+from mdserver.pipeline.common import compaction, places, schema
 from mdserver.pipeline.common.files import add_actions
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.requirements import PipelineError
 
 # Each commit is a file of the log, and there may be one a second.
@@ -31,7 +32,7 @@ COMMITS_MAX = 5
 """How often a commit is tried that Delta refuses because another writer removed files."""
 
 
-def _nothing() -> None:
+def nothing() -> None:
     """Do nothing: the check of a batch that needs none."""
 
 
@@ -47,7 +48,7 @@ class TableBatch:
 
     job: str
     number: int
-    check: Callable[[], None] = _nothing
+    check: Callable[[], None] = nothing
     source: int = 1
     reached: Mapping[str, int] = field(factory=dict)
 
@@ -60,7 +61,7 @@ def reached_by(node: str) -> str:
     return f"reached-{node}"
 
 
-def table(tables: Path, name: str) -> DeltaTable:
+def table(tables: Tables, name: str) -> DeltaTable:
     """Return the Delta table of that name, ready to be written to.
 
     It is made from its schema if it does not exist, and gets the columns that were added since it
@@ -69,7 +70,8 @@ def table(tables: Path, name: str) -> DeltaTable:
     path = tables / name
     if DeltaTable.is_deltatable(str(path)):
         return _upgraded(opened(tables, name), tables, name)
-    path.mkdir(parents=True, exist_ok=True)
+    if isinstance(path, Path):
+        path.mkdir(parents=True, exist_ok=True)
     made = DeltaTable.create(
         path,
         schema=schema.TABLES[name],
@@ -80,7 +82,7 @@ def table(tables: Path, name: str) -> DeltaTable:
     return _upgraded(made, tables, name)
 
 
-def opened(tables: Path, name: str) -> DeltaTable:
+def opened(tables: Tables, name: str) -> DeltaTable:
     """Return a table that exists.
 
     A table of an earlier release may lack columns: they are null for readers, and the next writer
@@ -126,7 +128,7 @@ def layout_of(found: DeltaTable) -> int:
     return int(told) if told.isdecimal() else 1
 
 
-def _upgraded(found: DeltaTable, tables: Path, name: str) -> DeltaTable:
+def _upgraded(found: DeltaTable, tables: Tables, name: str) -> DeltaTable:
     """Add the columns that the table lacks, and note its layout; return the table."""
     if layout_of(found) == schema.LAYOUT:
         return found
@@ -175,7 +177,7 @@ class Staged:
     partitions: list[str]
 
 
-def stage(tables: Path, name: str, batch: TableBatch, frame: DataFrame) -> Staged | None:
+def stage(tables: Tables, name: str, batch: TableBatch, frame: DataFrame) -> Staged | None:
     """Write the rows of a batch beside the table and return the files.
 
     Returns None if the batch is in the table already.
@@ -190,8 +192,9 @@ def stage(tables: Path, name: str, batch: TableBatch, frame: DataFrame) -> Stage
     writer = frame.write.mode("overwrite")
     if partitions:
         writer = writer.partitionBy(*partitions)
-    writer.parquet(str(tables / name / staged))
-    adds, rows = add_actions(tables / name, staged, partitions)
+    with places.written(tables, name, staged) as folder:
+        writer.parquet(str(folder / staged))
+        adds, rows = add_actions(folder, staged, partitions)
     return Staged(target, adds, rows, partitions)
 
 
@@ -216,7 +219,7 @@ def commit(staged: Staged, batch: TableBatch) -> None:
                 raise
 
 
-def commit_batch(tables: Path, name: str, batch: TableBatch, frame: DataFrame) -> int | None:
+def commit_batch(tables: Tables, name: str, batch: TableBatch, frame: DataFrame) -> int | None:
     """Append the frame to the table: `stage` and `commit` together.
 
     Returns how many rows were committed, None if the batch is in the table already. Raises what
@@ -229,13 +232,13 @@ def commit_batch(tables: Path, name: str, batch: TableBatch, frame: DataFrame) -
     return staged.rows
 
 
-def commit_nothing(tables: Path, name: str, batch: TableBatch) -> None:
+def commit_nothing(tables: Tables, name: str, batch: TableBatch) -> None:
     """Commit a batch without rows, so that the table has its number."""
     commit(Staged(table(tables, name), [], 0, schema.PARTITIONS.get(name, [])), batch)
 
 
 def append_rows(
-    tables: Path, name: str, job: str, version: int, found: Sequence[Mapping[str, object]]
+    tables: Tables, name: str, job: str, version: int, found: Sequence[Mapping[str, object]]
 ) -> None:
     """Append a few rows that are in the driver already, in the transaction (job, version).
 
@@ -281,7 +284,7 @@ def commit_staged(
     )
 
 
-def compact(spark: SparkSession, tables: Path, name: str) -> int:
+def compact(spark: SparkSession, tables: Tables, name: str) -> int:
     """Join the small files of a table, and delete files that are no longer needed.
 
     Returns how many files were joined into fewer ones. A table that is sorted stays sorted. Deleted

@@ -3,12 +3,12 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from attrs import frozen
 from pyspark.sql import SparkSession
 
 from mdserver.pipeline.common import checkpoints, delta, schema, tables
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.requirements import PipelineError
 
 COMPACT_EVERY_S = 3600.0
@@ -22,7 +22,7 @@ ROLLED_UP = ("stats_minute", "stats_hour", "stats_day", "stats_month")
 class TableCompaction:
     """Compaction of the tables that a job writes, each once in `COMPACT_EVERY_S` seconds."""
 
-    def __init__(self, spark: SparkSession, tables: Path) -> None:
+    def __init__(self, spark: SparkSession, tables: Tables) -> None:
         self._spark = spark
         self._tables = tables
         self._compacted: dict[str, float] = {}
@@ -52,7 +52,7 @@ class Maintained:
     seconds: float
 
 
-def run_maintain(spark: SparkSession, folder: Path, tell: Callable[[Maintained], None]) -> None:
+def run_maintain(spark: SparkSession, folder: Tables, tell: Callable[[Maintained], None]) -> None:
     """Compact all tables of the folder, one after the other; `tell` gets a report of each.
 
     Raises PipelineError if the folder has no tables, BusyError if another process joins files. A
@@ -72,7 +72,7 @@ def run_maintain(spark: SparkSession, folder: Path, tell: Callable[[Maintained],
 
 
 @contextlib.contextmanager
-def _writers_away(folder: Path, name: str) -> Iterator[None]:
+def _writers_away(folder: Tables, name: str) -> Iterator[None]:
     """Keep out a job that replaces files of the table, until the end of the block.
 
     A job that only adds files does no harm; of two that replace the same files one would fail.

@@ -203,7 +203,7 @@ class RemoteStore:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         try:
-            from obstore.exceptions import AlreadyExistsError, BaseError
+            from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
             from obstore.store import from_url
         except ModuleNotFoundError:
             raise PipelineError(
@@ -211,6 +211,7 @@ class RemoteStore:
                 " (in the folder of the mdserver repository: pip install '.[ship]')"
             ) from None
         self._exists: type[Exception] = AlreadyExistsError
+        self._differs: type[Exception] = PreconditionError
         self._failures: tuple[type[Exception], ...] = (BaseError, OSError, ValueError)
         with self._told():
             self._store: Any = from_url(
@@ -226,15 +227,39 @@ class RemoteStore:
 
     def create(self, name: str, content: bytes) -> bool:
         """Make an object that survives a power cut; return False if there is one of that name."""
+        return self.create_version(name, content) is not None
+
+    def create_version(self, name: str, content: bytes) -> str | None:
+        """Make an object and return its version, None if there is one of that name."""
         with self._told():
             try:
                 # In parts it could not be made on the condition that there is none.
-                self._store.put(name, content, mode="create", use_multipart=False)
+                made = self._store.put(name, content, mode="create", use_multipart=False)
             except self._exists:
-                return False
+                return None
             except FileNotFoundError as error:
                 raise PipelineError(f"{self.uri}: {_reason(error)}") from None
-        return True
+        return str(made["e_tag"])
+
+    def with_version(self, name: str) -> tuple[bytes, str]:
+        """Return an object and its version. Raises FileNotFoundError if there is none."""
+        with self._told():
+            found = self._store.get(name)
+            return bytes(found.bytes()), str(found.meta["e_tag"])
+
+    def replace(self, name: str, content: bytes, version: str) -> str | None:
+        """Replace an object of this version; return its new one, None if it has another one."""
+        with self._told():
+            try:
+                made = self._store.put(name, content, mode={"e_tag": version}, use_multipart=False)
+            except (self._differs, FileNotFoundError):
+                return None
+        return str(made["e_tag"])
+
+    def put(self, name: str, content: bytes | Path) -> None:
+        """Make an object, or replace it."""
+        with self._told():
+            self._store.put(name, content)
 
     def content(self, name: str) -> bytes:
         """Return an object. Raises FileNotFoundError if there is none."""

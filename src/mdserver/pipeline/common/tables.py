@@ -13,6 +13,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from mdserver.pipeline.common import delta, schema
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.rewrite import files_of
 
@@ -28,12 +29,12 @@ SPARK_TYPES: dict[pa.DataType, t.DataType] = {
 HISTORY_COLUMNS = ["epoch", "seq", "content", "text", "compressed", "fields", "ts_server"]
 
 
-def exists(tables: Path, name: str) -> bool:
+def exists(tables: Tables, name: str) -> bool:
     """Return whether the archive has this table."""
     return DeltaTable.is_deltatable(str(tables / name))
 
 
-def opened(tables: Path, name: str) -> DeltaTable:
+def opened(tables: Tables, name: str) -> DeltaTable:
     """Return the table. Raises PipelineError if it does not exist, or what `delta.opened` does."""
     if not exists(tables, name):
         raise PipelineError(f"{tables} has no table {name}: run `mdserver pipeline archive` first")
@@ -93,7 +94,7 @@ def read(spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
     return spark.read.schema(row).option("recursiveFileLookup", "true").parquet(*files)
 
 
-def history(tables: Path, subject: str) -> pa.Table:
+def history(tables: Tables, subject: str) -> pa.Table:
     """Return the archived messages of one subject in order, read without a JVM.
 
     `content` is bytes; `content_text` is the same as text if it was published as text, else null.
