@@ -588,6 +588,7 @@ class KafkaMode:
 
 
 def _partitions(topics: Iterable[TopicSeen]) -> list[Partition]:
+    """Return all partitions of topics."""
     return [(topic.name, number) for topic in topics for number in range(topic.partitions)]
 
 

@@ -194,6 +194,7 @@ class Consumption:
         return span
 
     def _look(self, partition: Partition, span: Span) -> None:
+        """Wait for a partition no more once it was read up to where it ended."""
         if span.reached:
             self._waiting.pop(partition, None)
 

@@ -125,6 +125,7 @@ def murmur2(key: bytes) -> int:
 
 
 def _java(key: bytes) -> int:
+    """Return what Java producers take modulo the number of partitions; it is never negative."""
     return murmur2(key) & 0x7FFFFFFF
 
 

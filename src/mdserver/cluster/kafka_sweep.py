@@ -61,11 +61,13 @@ class Sweep:
         return topic in self._removed
 
     def _begin(self) -> None:
+        """Look at all subjects, in the steps that follow."""
         # What was looked at already is looked at again, which changes nothing.
         self._subjects = self._replica.subjects()
         self._wait()
 
     def _wait(self) -> None:
+        """Set the timer after which the next step begins."""
         at = self._outgoing.now + STEP_PAUSE_MS * NS_PER_MS
         self._outgoing.out.append(SetTimer(SWEEP, at))
 

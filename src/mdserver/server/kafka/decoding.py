@@ -119,6 +119,7 @@ class Decoding:
             self._turns = None
 
     def _give(self, turn: _Turn) -> None:
+        """Give a turn to the thread, which is started if there is none."""
         if self._turns is None:
             self._turns = SimpleQueue()
             # A daemon, so that a call that never returns does not keep the process.
@@ -135,6 +136,7 @@ class Decoding:
         return True
 
     def _abandon(self, turn: _Turn) -> None:
+        """Wait no more for a turn, nor for its thread."""
         turn.abandoned = True
         self._stuck.append(turn)
         self.close()
@@ -151,6 +153,7 @@ class Decoding:
             turn.ended.set()
 
     def _one(self, record: KafkaRecord) -> KafkaRecord:
+        """Return a record with what the operator's function makes of it, or as poison."""
         if record.value is None:
             return record
         headers = {name: value or b"" for name, value in record.headers or ()}
@@ -175,6 +178,7 @@ def _shown(record: KafkaRecord, given: object) -> KafkaRecord:
 
 
 def _checked(given: object) -> tuple[bytes, bool, dict[str, str]]:
+    """Return content, whether it is text, and fields. Raises _NonsenseError."""
     if not isinstance(given, Decoded):
         raise _NonsenseError(f"a {type(given).__name__} in place of a Decoded")
     content, fields = given.content, dict(given.fields)

@@ -206,6 +206,7 @@ def _memory(file: Path, value: str) -> Properties:
 
 
 def _jaas(file: Path, value: str) -> Properties:
+    """Return user and password of a line for Java's login modules. Raises ConfigError."""
     parts = dict(_JAAS.findall(value))
     if len(parts) != 2:
         raise ConfigError(

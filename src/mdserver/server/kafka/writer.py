@@ -118,6 +118,7 @@ class Writer(EngineThread):
         self._reports.append(report)
 
     def _failed(self, error: KafkaError) -> None:
+        """Note an error after which this producer writes no more; called in `poll`."""
         if error.fatal():
             self._fatal = error.str()
 
