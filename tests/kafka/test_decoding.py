@@ -111,11 +111,12 @@ def test_what_a_decoder_returns_is_content_and_fields(decoder: Decoder) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_call_that_hangs_harms_its_record_alone(decoder: Decoder) -> None:
-    with_deadline = decoding(decoder, NS_PER_S)
+    with_deadline = decoding(decoder, 3 * NS_PER_S)
     found = with_deadline.decoded([record(b"1"), record(b"hang"), record(b"2")])
     assert found is not None
-    assert [one.poison for one in found] == [None, "the decoder took longer than 1 s", None]
+    assert [one.poison for one in found] == [None, "the decoder took longer than 3 s", None]
     [after] = with_deadline.decoded([record(b"3")]) or []
     assert after.poison is None
 
@@ -130,6 +131,7 @@ def test_calls_that_hang_are_bounded_until_one_returns(decoder: Decoder) -> None
     decoder.go.set()
     for turn in hurried._stuck:
         assert turn.ended.wait(PATIENCE_S)
+    hurried._deadline_s = PATIENCE_S
     [after] = hurried.decoded([record(b"as it is")]) or []
     assert after.poison is None
 
@@ -276,7 +278,7 @@ async def test_a_decoder_that_fails_never_stops_a_member(
     topic = new_topic(kafka, 1)
     (tmp_path / "unruly_decoder.py").write_text(UNRULY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    parameters = "Kafka.Decoder.Class=unruly_decoder:Unruly", "Kafka.Decoder.Deadline=2s"
+    parameters = "Kafka.Decoder.Class=unruly_decoder:Unruly", "Kafka.Decoder.Deadline=5s"
     with members.start(kafka, f"topics={topic}", *parameters) as here:
         async with client(here) as it, it.subscribe(f"/{topic}/k") as subscription:
             await it.connected()
@@ -288,5 +290,5 @@ async def test_a_decoder_that_fails_never_stops_a_member(
             assert message.content == "LAST"
             assert message.position is not None
             assert message.position.seq == first.seq + len(bad) + 1
-        line = wait_for_line(here.log, "the decoder took longer than 2 s")
+        line = wait_for_line(here.log, "the decoder took longer than 5 s")
         assert (line["topic"], line["partition"], line["level"]) == (topic, 0, "warning")
