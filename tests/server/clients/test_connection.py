@@ -1,5 +1,6 @@
 """Time-outs, limits and endings of one connection, over real sockets."""
 
+import gc
 import json
 import socket
 import struct
@@ -13,6 +14,7 @@ from mdserver import limits
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import NS_PER_MS
 from mdserver.server.clients.connection import Connection
+from mdserver.server.clients.websocket_session import WebSocketSession
 from mdserver.server.settings import ServerSettings
 from tests.server.raw import (
     BINARY,
@@ -27,6 +29,7 @@ from tests.server.raw import (
 )
 from tests.server.serving import port_of, serving
 
+PATIENCE_S = 60
 QUICK = ServerSettings(
     handshake_timeout=100 * NS_PER_MS,
     keepalive=100 * NS_PER_MS,
@@ -47,6 +50,32 @@ async def test_a_client_that_answers_pings_stays() -> None:
             await client.send(frame(PONG))
         await client.send(frame(CLOSE, close_payload(1000)))
         assert await client.closed_with() == 1000
+
+
+def kept() -> int:
+    """Count what this process holds of connections and sessions, be it garbage or not."""
+    parts = (Connection, WebSocketSession)
+    return sum(isinstance(each, parts) for each in gc.get_objects())
+
+
+async def test_nothing_of_a_connection_that_ended_waits_for_the_garbage_collector() -> None:
+    """A server looks at old objects seldom, so what waits for that would seem to be a leak."""
+    gc.collect()
+    gc.disable()
+    try:
+        before = kept()
+        async with serving() as server:
+            async with upgraded(port_of(server)) as client:  # it goes without a word
+                await client.send(frame(TEXT, b'{"op":"subscribe","subjects":["/a"]}'))
+                assert kept() >= before + 2
+            async with upgraded(port_of(server)) as client:
+                await client.send(frame(CLOSE, close_payload(1000)))
+                assert await client.closed_with() == 1000
+            with trio.fail_after(PATIENCE_S):
+                while kept() > before:  # noqa: ASYNC110 - there is no event for it
+                    await trio.sleep(0.01)
+    finally:
+        gc.enable()
 
 
 async def test_nothing_sent_at_all_ends_without_an_answer() -> None:

@@ -151,8 +151,9 @@ class Connection:
         self.sock.close()
         self.unfinished.hold(0)
         self.context.engine.cancel_timer(self)
-        if self.protocol is not None:
-            self.protocol.connection_ended()
+        protocol, self.protocol = self.protocol, None  # it refers to the connection
+        if protocol is not None:
+            protocol.connection_ended()
 
     async def receive(self) -> bytes:
         """Wait for bytes and return them, empty at the end of the stream.

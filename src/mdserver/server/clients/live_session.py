@@ -17,6 +17,7 @@ wait in the outbox, up to its limit.
 """
 
 import trio
+from attrs import frozen
 
 from mdserver import limits
 from mdserver.core.inputs import Opened
@@ -27,6 +28,38 @@ from mdserver.server.clients.connection import Connection
 from mdserver.server.clients.forms import Form
 from mdserver.server.clients.outbox import Outbox, SessionView
 from mdserver.server.clients.sessions import INTERNAL_ERROR
+
+
+@frozen
+class EndedOwner:
+    """Takes the place of a session whose connection has ended: there is nothing left to do."""
+
+    last: SessionView
+
+    def view(self, now: int) -> SessionView:  # noqa: ARG002 - as of a live one
+        """Return how the session was doing at its end."""
+        return self.last
+
+    def keepalive_agreed(self, keepalive: int) -> None:
+        """Do nothing."""
+
+    def parked(self) -> None:
+        """Do nothing."""
+
+    def lost(self, reason: str) -> None:
+        """Do nothing."""
+
+    def outbox_overflow(self) -> None:
+        """Do nothing."""
+
+    def catch_up_overflow(self) -> None:
+        """Do nothing."""
+
+    def failed(self) -> None:
+        """Do nothing."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Do nothing."""
 
 
 class LiveSession:
@@ -64,8 +97,14 @@ class LiveSession:
         connection.context.session_handler.opened(self.outbox, opened)
 
     def connection_ended(self) -> None:
-        """Have the node close the session."""
-        self.connection.context.session_handler.closed(self.outbox, "the connection ended")
+        """Have the node close the session, and let go of the outbox.
+
+        Session and outbox refer to each other, so both would stay until the garbage collector looks
+        at old objects, which a server has it do seldom.
+        """
+        context = self.connection.context
+        context.session_handler.closed(self.outbox, "the connection ended")
+        self.outbox.owner = EndedOwner(self.view(context.clock()))
 
     def timer_due(self, now: int) -> None:
         """Check on the client while the session is open; end the connection when it is closing."""
