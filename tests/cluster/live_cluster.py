@@ -23,7 +23,7 @@ class LiveCluster:
     `settings`: further parameters, the same for all but for the word INDEX in them. `running`: how
     many of the members are started; `listed`: how many stand in `ClusterMembers`, where each has
     itself as well. `traced`: members write down their steps of the protocol. `environment`: further
-    variables of their processes.
+    variables of their processes. `patience_s`: how long they may take until they serve.
     """
 
     def __init__(
@@ -37,8 +37,10 @@ class LiveCluster:
         listed: int | None = None,
         traced: bool = False,
         environment: dict[str, str] | None = None,
+        patience_s: float = READY_TIMEOUT_S,
     ) -> None:
         self.folder = folder
+        self.patience_s = patience_s
         self.environment = environment or {}
         self.traced = traced
         self.running = range(count if running is None else running)
@@ -57,7 +59,7 @@ class LiveCluster:
             for index in self.running:
                 self.start(index)
             for index in self.running:
-                self.wait_ready(index)
+                self.wait_ready(index, self.patience_s)
         except BaseException:
             self.__exit__()
             raise
