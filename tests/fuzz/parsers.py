@@ -22,7 +22,7 @@ from mdserver.codec.frames import FrameReader
 from mdserver.codec.http import HttpConnection, RequestRefusedError
 from mdserver.codec.json_form import JsonClient, JsonCodec
 from mdserver.codec.peer import MESSAGE, PART, Greeting, Handshake, MessageAssembler, Side, Terms
-from mdserver.codec.websocket import WebSocket
+from mdserver.codec.websocket import Ponged, WebSocket
 from mdserver.config import load
 from mdserver.errors import ConfigError, RemoteProtocolError
 from mdserver.journal import wal_lines
@@ -47,7 +47,11 @@ def _websocket(pieces: list[bytes]) -> list[Any]:
         events += socket.feed(piece)
         while socket.more and not socket.ended:
             events += socket.feed(b"")
-    return events
+    # Of empty pings that are read together the last is answered: they may be in one piece or two.
+    empty = Ponged(b"")
+    return [
+        one for at, one in enumerate(events) if one != empty or events[at + 1 : at + 2] != [one]
+    ]
 
 
 def http(data: bytes) -> None:
@@ -65,7 +69,8 @@ def _http(pieces: list[bytes]) -> list[Any]:
                 with suppress(RequestRefusedError):
                     seen.append((request.method, request.target, request.path, request.query))
                 seen.append((request.headers, request.body, request.wants_websocket))
-                connection.respond(200, (), b"x")
+                # No server answers CONNECT with a success, which would make a tunnel of it.
+                connection.respond(405 if request.method == "CONNECT" else 200, (), b"x")
                 if not connection.keeps_open:
                     return seen
                 request = connection.receive(b"")
