@@ -22,7 +22,7 @@ from mdserver.codec.frames import FrameReader
 from mdserver.codec.http import HttpConnection, RequestRefusedError
 from mdserver.codec.json_form import JsonClient, JsonCodec
 from mdserver.codec.peer import MESSAGE, PART, Greeting, Handshake, MessageAssembler, Side, Terms
-from mdserver.codec.websocket import Ponged, WebSocket
+from mdserver.codec.websocket import Pinged, Ponged, WebSocket
 from mdserver.config import load
 from mdserver.errors import ConfigError, RemoteProtocolError
 from mdserver.journal import wal_lines
@@ -47,11 +47,8 @@ def _websocket(pieces: list[bytes]) -> list[Any]:
         events += socket.feed(piece)
         while socket.more and not socket.ended:
             events += socket.feed(b"")
-    # Of empty pings that are read together the last is answered: they may be in one piece or two.
-    empty = Ponged(b"")
-    return [
-        one for at, one in enumerate(events) if one != empty or events[at + 1 : at + 2] != [one]
-    ]
+    # Of empty pings and pongs that are read together one is told: their number says nothing.
+    return [one for one in events if one not in (Ponged(b""), Pinged(b"\x8a\x00"))]
 
 
 def http(data: bytes) -> None:
