@@ -207,8 +207,6 @@ def opened_loop(
             hello = [Connect(publisher=name, token=target.running.token)]
         own = own_subject()
         subjects = tuple(f"{own}/{at}" for at in range(load.subjects))
-        connection = publisher(stack, target, load.encoding, hello)
-        pacer = Pacer(connection, subjects, load.content_bytes, exact)
         crowd = Crowd(
             target.running,
             load.encoding.name,
@@ -224,6 +222,9 @@ def opened_loop(
         progress(f"{load.clients:,} clients connect")
         subscribers = stack.enter_context(crowds(shares(crowd, load.processes)))
         subscribers.wait_open()
+        # Only now: nothing would answer the server's pings while very many clients connect.
+        connection = publisher(stack, target, load.encoding, hello)
+        pacer = Pacer(connection, subjects, load.content_bytes, exact)
         yield Loop(load, target, pacer, subscribers, progress, length_s)
 
 
