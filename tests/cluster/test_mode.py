@@ -10,7 +10,7 @@ from mdserver.cluster.guaranteed import Guaranteed
 from mdserver.cluster.messages import AnyPeerMessage, ClosePeer, PeerReceived
 from mdserver.cluster.mode import Mode, Sequencer
 from mdserver.cluster.node import Node
-from mdserver.cluster.settings import ClusterSettings
+from mdserver.cluster.settings import ClusterSettings, worker_of
 from mdserver.cluster.standard import Standard
 from mdserver.core.settings import BrokerSettings
 from simulation.cluster import Cluster
@@ -41,8 +41,10 @@ def test_a_mode_has_all_that_a_mode_promises(guaranteed: bool) -> None:
             assert callable(found), name
 
 
-def test_every_message_is_handled_in_one_of_the_modes() -> None:
-    handled: dict[type, None] = {}
+def test_every_message_is_handled_in_one_of_the_modes_or_by_a_worker() -> None:
+    settings = worker_of("m1:1", "m1:1/worker-1")
+    worker = Node(BrokerSettings(member="m1:1", groups=4), random.Random(1), settings)
+    handled: dict[type, None] = dict.fromkeys(worker._handlers)
     for guaranteed in MODES:
         handled |= dict.fromkeys(node(guaranteed=guaranteed)._handlers)
     assert {kind.__name__ for kind in handled} == {
