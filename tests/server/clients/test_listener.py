@@ -91,6 +91,21 @@ async def test_connections_beyond_the_rate_wait_and_are_served_in_their_turn() -
         assert max(ended) >= 2.2
 
 
+async def test_refused_connections_of_an_address_do_not_use_up_the_rate_of_others() -> None:
+    settings = ServerSettings(connects_per_s=1, connections_per_address_max=1)
+    async with serving(settings) as server, upgraded(port_of(server)):
+
+        async def refused() -> None:
+            async with connected(port_of(server)) as client:
+                assert b"of your address" in await client.rest()
+
+        # They wait a second for the rate that the first one used; counted, they would take 30 s.
+        with trio.fail_after(15):
+            async with trio.open_nursery() as nursery:
+                for _ in range(30):
+                    nursery.start_soon(refused)
+
+
 def test_the_rate_of_connections_lets_a_twentieth_of_a_second_through_at_once() -> None:
     admission = Admission(1000, 1000, 1000)
     now = 100 * NS_PER_S

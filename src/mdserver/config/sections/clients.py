@@ -62,7 +62,9 @@ class Clients:
         """How many new connections a second are let in; 0 for any number. Others wait in the queue
         of the operating system, so that those who are connected do not notice when very many
         connect at once. Probes of `/health` at the same address wait as well. Workers share the
-        rate evenly.""",
+        rate evenly. It is one rate for all addresses: an address that connects again and again, up
+        to `MaxConnectionsPerAddress` at a time, delays others. Connections that are refused do not
+        count.""",
     )
     max_subscriptions_per_session: int = parameter(
         "MaxSubscriptionsPerSession",

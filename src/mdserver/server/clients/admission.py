@@ -32,7 +32,7 @@ class Admission:
         return (self._rate.paid_until - now) / NS_PER_S if self._rate.paid_until else 0.0
 
     def pace(self, now: int) -> None:
-        """Take a connection at `now` (ns) for the rate, whether it is let in or not."""
+        """Take a connection that was let in at `now` (ns) for the rate."""
         self._rate.take(1, now)
 
     def enter(self, address: str | None) -> str | None:

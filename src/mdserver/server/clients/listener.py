@@ -79,12 +79,13 @@ class Listener:
         """Accept until cancelled. The connections run in `nursery` and outlive this call."""
 
         def accepted(sock: socket.socket, address: str) -> None:
-            self._admission.pace(self._context.clock())
             # A proxy's connections count for their clients, once it is known who those are.
             proxies = self._context.settings.proxies
             through = bool(proxies) and within(address, proxies)
             refusal = self._admission.enter(None if through else address)
             if refusal is None:
+                # Who is refused takes nothing of the rate: it is not to keep others out.
+                self._admission.pace(self._context.clock())
                 if through:
                     nursery.start_soon(self._serve_proxied, sock, address)
                 else:
