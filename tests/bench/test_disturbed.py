@@ -76,6 +76,14 @@ def test_one_message_reaches_all_connections_that_are_held(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_a_publisher_answers_the_server_while_connections_are_held() -> None:
+    # The server ends a connection that is silent for twice the interval.
+    few = ["--clients", "4", "--seconds", "3.5", "--set", "KeepAliveInterval=1"]
+    result = run("held", *few)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.slow
 def test_messages_that_nobody_can_recover_are_told_as_lost(tmp_path: Path) -> None:
     lines = tmp_path / "lines"
     small = ["--clients", "5", "--rate", "100", "--seconds", "1.5", "--json", str(lines)]

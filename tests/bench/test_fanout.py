@@ -41,6 +41,16 @@ def test_a_fan_out_keeps_to_the_rate_that_is_asked_for(told: list[str]) -> None:
 
 
 @pytest.mark.slow
+def test_a_low_rate_makes_no_turn_longer(told: list[str]) -> None:
+    load = fanout.FanoutLoad(
+        ENCODINGS["json"], 3, bursts=(1,), seconds=1.0, rate=0.1, with_floor=False
+    )
+    (row,) = fanout.measure(load, told.append)
+    assert row.count == 3 * fanout.TURNS
+    assert row.seconds < 10  # each turn has a fifth of a second; until the next burst it is ten
+
+
+@pytest.mark.slow
 def test_who_never_reads_costs_the_others_nothing(told: list[str]) -> None:
     load = fanout.FanoutLoad(ENCODINGS["json"], subscribers=10, seconds=0.5, bursts=(5,))
     calm, disturbed = compared.stalled(load, 2, told.append)

@@ -70,8 +70,9 @@ def bench() -> None:
     FLOOR,
     click.option(
         "--rate",
-        type=click.FloatRange(0.01, 1_000_000),
-        help="Bursts a second at most, to compare latencies with those of the floor.",
+        type=click.FloatRange(0.1, 1_000_000),
+        help="Bursts a second at most, to compare latencies with those of the floor. "
+        "Each turn begins with one.",
     ),
     servers=True,
     adapters=sorted(ADAPTERS),

@@ -84,7 +84,7 @@ class FanoutSide:
     ) -> TurnResult:
         """Publish bursts for this long, each when every subscriber has the one before.
 
-        With `rate` there are at most as many a second.
+        With `rate` there are at most as many a second; the first is published at once.
         """
         count = len(self.subscribers.streams)
         deliveries = 0
@@ -104,7 +104,8 @@ class FanoutSide:
             missing = self.subscribers.receive(count * burst, ARRIVAL_TIMEOUT_S, arrived)
             deliveries += count * burst - missing
             if rate is not None:
-                time.sleep(max(0.0, 1 / rate - (time.perf_counter_ns() - start) / NS_PER_S))
+                next_ns = min(start + int(NS_PER_S / rate), until)
+                time.sleep(max(0.0, (next_ns - time.perf_counter_ns()) / NS_PER_S))
         elapsed_s = (time.perf_counter_ns() - begun) / NS_PER_S
         return TurnResult(deliveries, elapsed_s, self._cpu_s() - cpu_s)
 

@@ -6,7 +6,6 @@ server. Latencies count from the time at which a message was to be sent (`stamps
 
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -109,15 +108,16 @@ class Loop:
         return self._subscribers.report().there
 
     def hold(self, seconds: float) -> None:
-        """Do nothing for this long but look after the load processes.
+        """Do nothing for this long but answer the server and look after the load processes.
 
-        Raises BenchError if a load process fails.
+        Raises BenchError or RemoteProtocolError if a load process fails or the publisher's
+        connection ends.
         """
         end_ns = now_ns() + int(seconds * NS_PER_S)
-        while (left_ns := end_ns - now_ns()) > 0:
+        while (now := now_ns()) < end_ns:
             self._subscribers.look()
             self.progress(f"{self.there:,} clients are connected")
-            time.sleep(min(_HOLD_STEP_S, left_ns / NS_PER_S))
+            self.pacer.listen(min(now + int(_HOLD_STEP_S * NS_PER_S), end_ns))
 
     def play(
         self, name: str, seconds: float, enough: Callable[[int], bool] = lambda _: False

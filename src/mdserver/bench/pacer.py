@@ -132,6 +132,14 @@ class Pacer:
             elif now_ns() - heard_ns > RESULT_TIMEOUT_S * NS_PER_S:
                 raise BenchError(f"a publication got no result within {RESULT_TIMEOUT_S:g} s")
 
+    def listen(self, until_ns: int) -> None:
+        """Publish nothing until this time, but answer the server's pings.
+
+        Raises BenchError or RemoteProtocolError if the connection ends.
+        """
+        while now_ns() < until_ns:
+            self._receive(until_ns)
+
     def _publish(self, timetable: Timetable, until: int) -> None:
         commands = []
         for number in range(self._count, until):
