@@ -1,8 +1,8 @@
 ------------------------------- MODULE Relist --------------------------------
-(* Another list of seeds by restarts, one member after the other (docs/cluster.md, *)
-(* "Changing who is a member"): the log of GroupLog, with members that run with   *)
-(* different lists for a while. A list differs from the one before in one seed,   *)
-(* so a majority of the one and a majority of the other share a seed, and neither *)
+(* Another list of seeds by restarts, one member after the other (spec/README.md, *)
+(* "Other seeds"): the log of GroupLog, with members that run with different      *)
+(* lists for a while. A list differs from the one before in one seed, so a        *)
+(* majority of the one and a majority of the other share a seed, and neither      *)
 (* epochs nor votes carry a number.                                               *)
 (*                                                                                *)
 (* That is not so of a list and the one after the next. So the third one begins   *)
@@ -23,7 +23,9 @@ CONSTANTS
 
 Rule(name) == name \notin Off
 
-\* What the models use; a configuration file can only name them.
+\* What the models use; a configuration file can only name them. Not run by any model, since
+\* TLC does not exhaust them: ThreeToFive, FiveToThree and OldComesBack, and the protocol without
+\* "seeds are fenced" or "elected by fenced seeds".
 OneMore == <<{"s1", "s2", "s3"}, {"s1", "s2", "s3", "s4"}>>
 ThreeToFive ==
     <<{"s1", "s2", "s3"}, {"s1", "s2", "s3", "s4"}, {"s1", "s2", "s3", "s4", "s5"}>>
