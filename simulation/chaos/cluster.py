@@ -177,7 +177,7 @@ class Cluster:
             self._changed(member.number, self.statuses.get(member.number), status)
             if status is not None:
                 if starts == member.starts and member.running and status.state in NORMAL:
-                    member.proven = True
+                    member.prove()
                 self._compare(status)
             self.judge()
             self.looked.unpark_all()

@@ -65,7 +65,8 @@ class Member:
         self.name = f"m{number}"
         self.running: subprocess.Popen[bytes] | None = None
         self.paused = False
-        self.proven = False
+        self._proven = False
+        self._behind = False
         self.starts = 0
         self.log = folder / f"{self.name}.log"
         self._clock = folder / f"{self.name}.clock"
@@ -83,9 +84,22 @@ class Member:
         self._list.write_text(f"ClusterMembers = {', '.join(places)}\n", encoding="utf-8")
 
     def reload(self) -> None:
-        """SIGHUP, once it handles that: before, the signal would end it."""
-        if self.running is not None and self.proven:
-            self.running.send_signal(signal.SIGHUP)
+        """SIGHUP, at once or when it is proven: before it handles the signal, that would end it."""
+        if self.running is not None:
+            self._behind = not self.proven
+            if self.proven:
+                self.running.send_signal(signal.SIGHUP)
+
+    @property
+    def proven(self) -> bool:
+        """Whether it was seen with a vote in every group since its start."""
+        return self._proven
+
+    def prove(self) -> None:
+        """Note that it was; tell it to read a list that was written while it began."""
+        self._proven = True
+        if self._behind:
+            self.reload()
 
     @property
     def up(self) -> bool:
@@ -97,7 +111,7 @@ class Member:
         with self.log.open("ab") as log:
             self.running = begin(self._command(seeds, clients), log, self._environment())
         self.starts += 1
-        self.paused = self.proven = False
+        self.paused = self._proven = self._behind = False
         return self.running
 
     async def refused(self, seeds: int, clients: Address, change: Change) -> None:

@@ -1,5 +1,7 @@
 """Plans of chaos runs, who may be killed when, and what counts as silence."""
 
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -54,7 +56,7 @@ def test_no_seed_may_end_that_the_majority_needs(tmp_path: Path, members: int, s
     cluster = Cluster(plan, Loopback(members), tmp_path, lambda _: None)
     majority = seeds // 2 + 1
     for count, member in enumerate(cluster.members):
-        member.proven = True
+        member.prove()
         # Without this one there are as many as were proven before it.
         assert cluster.spare(member) == (count >= majority)
     cluster.doomed = dict.fromkeys(range(seeds - majority))
@@ -106,3 +108,32 @@ def test_lists_follow_who_moves_leaves_and_comes_back(tmp_path: Path) -> None:
     cluster.enlist(3)
     cluster.spread()
     assert (tmp_path / "m0.conf").read_text().endswith("127.0.0.1:3, 127.0.0.1:4\n")
+
+
+def test_a_member_that_has_just_begun_reads_another_list_once_it_is_proven(tmp_path: Path) -> None:
+    plan = next(p for s in range(9) if (p := make(s, 9, 3, clocks=False)).seeds == 3)
+    member = Cluster(plan, Loopback(3), tmp_path, lambda _: None).members[0]
+    program = (
+        "import signal, sys\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])\n"
+        "print('begun', flush=True)\n"
+        "assert sys.stdin.readline() == 'pending?\\n'\n"
+        "print(signal.SIGHUP in signal.sigpending(), flush=True)\n"
+        "signal.sigwait([signal.SIGHUP])\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"begun\n"
+            member.running = process
+            member.reload()
+            process.stdin.write(b"pending?\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == b"False\n"
+            member.prove()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
