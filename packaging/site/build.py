@@ -70,6 +70,8 @@ def unpacked(commit: str, folder: Path) -> Path:
 def main() -> None:
     """Build every version."""
     output = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "site").resolve()
+    if output.exists() and any(output.iterdir()) and not (output / "versions.json").exists():
+        sys.exit(f"site: {output} is not empty, and no site: it has no versions.json")
     shutil.rmtree(output, ignore_errors=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = [project["version"]]

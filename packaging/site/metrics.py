@@ -19,7 +19,7 @@ HEAD = """\
 # Metrics
 
 Every metric that `GET /metrics` of a server has. [Monitoring](monitoring.md#prometheus) says how to
-scrape them, and which alerts and board come along; `MonitorOTel` sends the same to a collector
+scrape them, and which alerts and board come along; `Monitor = OTEL` sends the same to a collector
 ([OpenTelemetry](monitoring.md#opentelemetry)). `make docs` makes this page from the server.
 
 Counters begin with 0 when the server starts. A histogram is three series: `_bucket` with the label

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 CONTAINERFILE = ROOT / "packaging" / "container" / "Containerfile"
 TOOLS = ("podman", "crun", "debootstrap", "unshare")
 PATIENCE_S = 60
+TIMEOUT_S = 900  # of a command: the slowest makes a root, or the packages
 # podman may not raise limits of processes on each machine that these tests run on, but lower them.
 LIMITS = ("--ulimit", "nofile=4096:4096", "--ulimit", "nproc=1024:1024")
 # crun does not run where both versions of control groups have controllers: it sees the first alone.
@@ -29,6 +30,7 @@ RUNNING = ("--cgroups=disabled", "--network", "none", "--read-only", "--tmpfs", 
 RIGHTS = ("--cap-drop", "all", "--security-opt", "no-new-privileges")
 
 pytestmark = [
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a clean root"),
     pytest.mark.skipif(
         not all(map(shutil.which, TOOLS)), reason=f"needs {', '.join(TOOLS)} (make roots)"
@@ -42,6 +44,7 @@ def run(*words: object, check: bool = True) -> subprocess.CompletedProcess[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        timeout=TIMEOUT_S,
         check=False,
     )
     assert done.returncode == 0 or not check, done.stdout
@@ -71,7 +74,8 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Podman:
     assert release
     assert release[1] == "12"
     sites = run("apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)").stdout.splitlines()
-    mirror = next(line.split()[0] for line in sites if line.endswith(" bookworm"))
+    mirror = next((line.split()[0] for line in sites if line.endswith(" bookworm")), None)
+    assert mirror, f"no source of apt has bookworm, which the image is made of: {sites}"
     run("debootstrap", "--variant=minbase", "bookworm", folder / "root", mirror)
     run("tar", "-C", folder / "root", "-cf", folder / "root.tar", ".")
     found("import", folder / "root.tar", f"docker.io/library/debian:{release[1]}-slim")

@@ -20,6 +20,7 @@ import pytest
 TOP = Path(__file__).parents[2]
 MDSERVER = Path(sys.executable).with_name("mdserver")
 TIMEOUT_S = 120
+WHOLE_TIMEOUT_S = 400  # of the tutorial: several waits of up to a minute, one after the other
 PATIENCE_S = 60
 POLL_S = 0.5
 PAGE = (TOP / "docs" / "tutorials" / "cluster.md").read_text(encoding="utf-8")
@@ -102,7 +103,12 @@ def test_what_the_tutorial_does_with_it(tmp_path: Path) -> None:
     subscribe, publish = USE
     again: list[subprocess.Popen[str]] = []
     with started(tmp_path) as cluster:
-        expired = threading.Timer(TIMEOUT_S, cluster.terminate)
+
+        def end_all() -> None:
+            for process in (cluster, *again):
+                process.terminate()
+
+        expired = threading.Timer(WHOLE_TIMEOUT_S, end_all)
         expired.start()
         try:
             victim = line_of(cluster.stdout, "kill -9")
