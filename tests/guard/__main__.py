@@ -3,7 +3,8 @@
 Two kinds of figures: counts of the instructions and calls of a publication, which are the same on
 any computer with the same Python, and ratios of processor time to a floor in C that takes turns
 with the server. A figure that is worse by more than 10 % fails. A ratio that seems so is measured
-again, since other load on the computer changes it.
+again, since other load on the computer changes it. Ratios are those of one engine of the fan-out:
+where the server has another one they are not measured.
 """
 
 import argparse
@@ -19,6 +20,8 @@ from rich.table import Table
 from mdserver.bench import fanout, publish, subjects
 from mdserver.bench.encodings import ENCODINGS
 from mdserver.bench.floor import compiler
+from mdserver.config import FanoutEngine
+from mdserver.server.clients.fanout import open_fanout
 from tests.guard import counts
 
 KEPT = Path(__file__).parents[2] / "docs" / "performance.json"
@@ -98,13 +101,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     same = not kept or kept["python"].rpartition(".")[0] == here.rpartition(".")[0]
     if not same:
         console.print(f"counts are kept for {kept['python']}, this is {here}: not compared")
+    engine = open_fanout(FanoutEngine.AUTO).engine.value  # a server here has the same one
     if compiler() is None:
         console.print("no C compiler, no floor: ratios are not measured")
+    elif not given.write and kept.get("fanout", engine) != engine:
+        console.print(f"ratios are kept for {kept['fanout']}, this is {engine}: not measured")
     elif not given.counts_only:
         old = {} if given.write else kept.get("ratios", {})
         now["ratios"] = best_ratios(old, ratio_figures)
     if given.write:
-        KEPT.write_text(json.dumps({**kept, "python": here, **now}, indent=2) + "\n", "utf-8")
+        kept |= {"python": here, **now} | ({"fanout": engine} if "ratios" in now else {})
+        KEPT.write_text(json.dumps(kept, indent=2) + "\n", "utf-8")
         return 0
     bad = [
         name

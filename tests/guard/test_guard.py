@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from mdserver.bench.floor import compiler
 from tests.guard import __main__ as guard
 from tests.guard import counts
 
@@ -39,6 +40,19 @@ def test_a_figure_that_got_worse_makes_the_exit_status(
     assert f"worse by more than 10%: {name}" in capsys.readouterr().out
     kept.write_text(json.dumps(figures))
     assert guard.main(["--counts-only"]) == 0
+
+
+@pytest.mark.skipif(compiler() is None, reason="ratios need a C compiler")
+def test_ratios_of_another_engine_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "performance.json"
+    monkeypatch.setattr(guard, "KEPT", kept)
+    monkeypatch.setattr(guard, "count_figures", dict)
+    figures = json.loads((Path(__file__).parents[2] / "docs" / "performance.json").read_text())
+    kept.write_text(json.dumps(figures | {"counts": {}, "fanout": "pigeon"}))
+    assert guard.main([]) == 0
+    assert "ratios are kept for pigeon, this is " in capsys.readouterr().out
 
 
 def test_the_kept_figures_are_those_that_are_measured() -> None:

@@ -94,13 +94,23 @@ STARTERS: dict[str, Callable[[], AbstractContextManager[Running]]] = {
 
 
 def fanouts(
-    servers: Sequence[Measured], subscribers: int, seconds: float, progress: Callable[[str], None]
+    servers: Sequence[Measured],
+    subscribers: int,
+    seconds: float,
+    progress: Callable[[str], None],
+    settings: Sequence[str] = (),
 ) -> list[Row]:
-    """Measure fan-outs of all servers and of the floor in turns; each row has the same floor."""
+    """Measure fan-outs of all servers and of the floor in turns; each row has the same floor.
+
+    `settings` are those of the servers that are started here.
+    """
     rows = []
     with ExitStack() as stack:
         stack.enter_context(processes.running_on(processes.cores()[1]))
-        loads = [FanoutLoad(each.encoding, subscribers, running=each.running) for each in servers]
+        loads = [
+            FanoutLoad(each.encoding, subscribers, running=each.running, settings=settings)
+            for each in servers
+        ]
         progress(f"{subscribers:,} subscribers connect to each of {len(loads)} servers")
         ground = stack.enter_context(floor_side(FanoutLoad(ENCODINGS["json"], subscribers)))
         sides = [stack.enter_context(server_side(load)) for load in loads]
@@ -136,6 +146,14 @@ def main() -> int:
     options.add_argument("--seconds", type=float, default=5.0, help="for each row")
     options.add_argument("--json", type=Path, help="append a JSON line for each row to this file")
     options.add_argument("--adapter", choices=sorted(STARTERS), action="append")
+    options.add_argument(
+        "--set",
+        dest="settings",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="a parameter of mdserver, repeatable",
+    )
     given = options.parse_args()
     names = given.adapter or sorted(STARTERS)
     console = Console(stderr=True)
@@ -143,7 +161,7 @@ def main() -> int:
         running = {name: stack.enter_context(STARTERS[name]()) for name in names}
         others = [Measured(ADAPTERS[name], running[name]) for name in names]
         servers = [Measured(ENCODINGS["json"]), Measured(ENCODINGS["binary"]), *others]
-        rows = fanouts(servers, given.subscribers, given.seconds, console.print)
+        rows = fanouts(servers, given.subscribers, given.seconds, console.print, given.settings)
         for each in servers:
             if each.encoding.name == "websocket":
                 continue  # it has no subjects
@@ -154,6 +172,7 @@ def main() -> int:
                     given.subscribers,
                     seconds=given.seconds,
                     running=each.running,
+                    settings=given.settings,
                 ),
                 console.print,
             )
