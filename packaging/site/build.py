@@ -71,8 +71,13 @@ def main() -> None:
     """Build every version."""
     output = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "site").resolve()
     if output.exists() and any(output.iterdir()) and not (output / "versions.json").exists():
-        sys.exit(f"site: {output} is not empty, and no site: it has no versions.json")
+        sys.exit(
+            f"site: {output} is not empty, and no site: it has no versions.json. "
+            "Remove it, or name another folder."
+        )
     shutil.rmtree(output, ignore_errors=True)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "versions.json").write_text("[]\n", encoding="utf-8")  # if the build ends early
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     names = [project["version"]]
     mkdocs(ROOT / CONFIG, output / names[0])

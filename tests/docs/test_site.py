@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -140,3 +141,12 @@ def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "two.md" in done.stderr
     assert "#three" in done.stderr
+
+
+def test_a_folder_that_is_no_site_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "letter").write_text("dear")
+    words = [sys.executable, TOP / "packaging" / "site" / "build.py", tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "is not empty, and no site" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["letter"]
