@@ -118,3 +118,10 @@ def test_a_list_with_other_seeds_is_refused_and_nothing_changes(tmp_path: Path) 
             assert ", ".join(cluster.peers) in refused
         assert {row["address"] for row in cluster.status(0)["members"]} == {*cluster.peers}
         assert cluster.produce(0, "/a/b", "still taken")
+
+
+def test_another_address_of_a_member_itself_is_told_to_need_a_restart(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 3, 4) as cluster:
+        cluster.write_list(0, f"{cluster.peers[0]}@127.0.0.1:1", *cluster.peers[1:])
+        done = reloaded(cluster, 0)
+        assert done == {"taken": ["ClusterMembers"], "needs_restart": ["ClusterMembers"]}

@@ -1,4 +1,8 @@
-"""The settings of a cluster, as one member has them; they do not change while it runs."""
+"""The settings of a cluster, as one member has them at its start.
+
+They do not change while it runs, but for the list of members, of which `Membership` has the present
+one.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -13,7 +13,8 @@ class Reload:
     """The result of a reload.
 
     `config` is in force from now on. `taken` names the parameters whose new values are in force,
-    `refused` those that need a restart. With a `mistake` nothing was taken.
+    `refused` those that need a restart; one that is taken in part is in both. With a `mistake`
+    nothing was taken.
     """
 
     config: Config

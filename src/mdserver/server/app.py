@@ -463,6 +463,9 @@ class App:
         new = reloaded(self.config, config)
         if self.member is not None:
             self.member.check_list(new.config)
+            if not self.member.binds_as_listed(new.config):
+                # Others dial it there from now on, and only a restart has it listen there.
+                new = evolve(new, refused=(*new.refused, "ClusterMembers"))
         verifier = token_verifier(new.config)
         links = [] if self.member is None else self.member.identities
         workers = [] if self.workers is None else self.workers.identities

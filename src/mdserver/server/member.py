@@ -78,9 +78,11 @@ class Member:
         """Raise ConfigError if a configuration has other seeds than this member runs with.
 
         Majorities of two lists of seeds need not have a seed in common, so what one of them has
-        acknowledged could be unknown to the other.
+        acknowledged could be unknown to the other. And a member that began alone is a server
+        without links and votes for as long as it runs, whoever is listed later.
         """
-        here, there = ", ".join(self.cluster.seeds), ", ".join(listing(config).seeds)
+        listed = listing(config)
+        here, there = ", ".join(self.cluster.seeds), ", ".join(listed.seeds)
         if here != there:
             raise ConfigError(
                 f"ClusterMembers and ClusterSeedMemberCount: the seeds are {there}, and this member"
@@ -88,6 +90,19 @@ class Member:
                 " change: for a machine at another address write NAME@ADDRESS, and with other"
                 " members more or fewer set ClusterSeedMemberCount"
             )
+        if self.cluster.single and listed.names != self.cluster.members:
+            raise ConfigError(
+                "ClusterMembers: a cluster of one member takes others only after a restart"
+            )
+
+    def binds_as_listed(self, config: Config) -> bool:
+        """Return whether this member listens where a list says that others find it.
+
+        What it binds is fixed at its start, and with ClusterMemberBind it is not in the list.
+        """
+        listen = self.peers.listen
+        listed = listing(config).moved.get(str(listen), listen)
+        return config.cluster_member_bind is not None or listed == self.peers.bind
 
     def connect(self, node: Node, engine: Engine, log: Logger) -> "Links":
         """Make the links of this member to the others and to its vote file; `run` them."""
