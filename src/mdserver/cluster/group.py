@@ -567,7 +567,7 @@ class Group:
         self.log.install(start, state.tables)
         self.import_cache(state.cache)
         if self._workers is not None:
-            self._workers.jumped(self)
+            self._workers.note_jump(self)
 
     def clear(self) -> None:
         """Drop the log, and give up what was forwarded: it may have been committed or not."""

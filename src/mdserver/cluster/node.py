@@ -254,7 +254,8 @@ class Node:
         # What this member publishes to groups that it coordinates itself comes first: it is part of
         # what the step says, and its own messages may follow from it.
         here = outgoing.forwards_here
-        while here or outgoing.local or outgoing.collected or self.wal.entries:
+        jumped = self.workers.jumped
+        while here or outgoing.local or outgoing.collected or self.wal.entries or jumped:
             if here:
                 item = here.popleft()
                 self.groups[item.group].step(self.pending.contact, item)
@@ -280,6 +281,8 @@ class Node:
                 message = outgoing.local.popleft()
                 self._handlers[type(message)](outgoing.me, message)
             outgoing.flush()
+            if self.workers.jumped:
+                self.workers.give_states()
             if not outgoing.local:
                 return
 

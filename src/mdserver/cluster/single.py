@@ -15,7 +15,8 @@ The shortcut is closed to
 - all publications of a step if one of them has a number, because it may be a repeat;
 - a group in which an earlier publication waits or is not committed, because publications of one
   group are taken in order;
-- a server with workers, which hear of an entry from `Group.commit`, and the shortcut passes that by;
+- a server with workers, which are given what `Group.commit` commits, and the shortcut passes that
+  by;
 - a server that writes traces, because a trace names the steps of the full path (`Group.propose`).
 
 Invariants I2 (agreement), I4 (numbering), I7 (delivery) and I8 (ack truth) hold for the reasons for

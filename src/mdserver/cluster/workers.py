@@ -73,7 +73,8 @@ class WorkerOrigin(Origin, frozen=True, gc=False):
 class Workers:
     """The workers that are linked to this member: name -> contact name, "" before their Hello.
 
-    `groups` are those of the member. `_state` is what the workers were told last.
+    `groups` are those of the member. `_state` is what the workers were told last. `jumped` are the
+    groups in which a state took the place of entries here in this step (`give_states`).
     """
 
     __slots__ = (
@@ -85,6 +86,7 @@ class Workers:
         "_state",
         "contacts",
         "groups",
+        "jumped",
     )
 
     def __init__(
@@ -98,6 +100,7 @@ class Workers:
         self._state = ServerState()
         self.contacts: dict[str, str] = {}
         self.groups: Sequence[Group] = ()
+        self.jumped: dict[int, None] = {}
 
     # Links
 
@@ -146,7 +149,7 @@ class Workers:
             self._outgoing.send(workers, state)
         if now >= self._next_heartbeat:
             self._next_heartbeat = now + HEARTBEAT
-            self._outgoing.flush()  # entries go before the lengths that they lead to
+            self.give_states()  # what is committed goes before the lengths that it leads to
             self._outgoing.send(workers, self._heartbeat(joined=joined))
 
     def _heartbeat(self, *, joined: bool) -> Heartbeat:
@@ -202,23 +205,42 @@ class Workers:
         return found
 
     def feed(self, group: "Group", start: int, entries: "list[Entry]", runs: list[Run]) -> None:
-        """Give the workers entries that were just committed; `runs` name tickets of theirs."""
+        """Give the workers entries that were just committed; `runs` name tickets of theirs.
+
+        A group that jumped in this step has them in its state, which also ends the wait for all
+        that was forwarded before.
+        """
+        if group.index in self.jumped:
+            return
         end = start + len(entries)
         self._outgoing.feed(AcceptItem(group.index, self._epoch(group), start, end, entries, runs))
 
     def _give(self, worker: str, request: SyncRequest) -> None:
         """Give a worker what it lacks of groups: of what is committed, and of nothing else."""
         # What was committed in this step goes first, so that it is not left out here and there.
-        self._outgoing.flush()
+        self.give_states()
         logs = (self._synced(self.groups[item.group], self._start(item)) for item in request.items)
         for items in portions(logs):
             self._outgoing.send((worker,), Sync(items))
 
-    def jumped(self, group: "Group") -> None:
-        """Give all workers a group in which a state took the place of entries here."""
+    def note_jump(self, group: "Group") -> None:
+        """Note that a state took the place of entries of a group here, for `give_states`."""
         if self.contacts:
-            self._outgoing.flush()
-            self._outgoing.send(self._outgoing.workers, Sync([self._synced(group, -1)]))
+            self.jumped[group.index] = None
+
+    def give_states(self) -> None:
+        """Give all workers the groups that jumped in this step, after what was committed before.
+
+        Those of one history id go together: clients get a reset for each message and history id
+        (`Learner.renew`), and not one for each group.
+        """
+        self._outgoing.flush()
+        if not self.jumped:
+            return
+        indexes = sorted(self.jumped, key=self._broker.history_of)
+        self.jumped.clear()
+        for items in portions(self._synced(self.groups[index], -1) for index in indexes):
+            self._outgoing.send(self._outgoing.workers, Sync(items))
 
     def _start(self, item: "SyncRequestItem") -> int:
         """Return the place from which a worker lacks a group; -1 to have a state stand for all."""
