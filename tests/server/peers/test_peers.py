@@ -22,6 +22,7 @@ from mdserver.codec.peer import (
 )
 from mdserver.errors import RemoteProtocolError
 from mdserver.limits import (
+    NS_PER_S,
     PEER_COMPLAINTS_MAX,
     PEER_COMPLAINTS_S,
     PEER_UNPROVEN_MAX,
@@ -29,6 +30,7 @@ from mdserver.limits import (
 )
 from mdserver.server.peers.doorstep import Complaints, Doorstep
 from mdserver.server.peers.link import Link
+from mdserver.server.peers.peers import LARGER_DIALS_AFTER_S
 from tests.server.peers.members import GROUPS, PASSWORD, Member, cluster, free_addresses
 from tests.server.peers.members import Complaints as Log
 
@@ -269,6 +271,44 @@ async def test_callers_places() -> None:
     assert gone == PEER_UNPROVEN_PER_ADDRESS_MAX * [True] + PEER_UNPROVEN_PER_ADDRESS_MAX * [False]
 
 
+async def test_callers_from_members_that_are_listed_no_more_are_strangers() -> None:
+    doorstep = Doorstep(["192.0.2.1", "192.0.2.2"])
+    doorstep.reach("m3:1", "192.0.2.3")
+    doorstep.reach("m4:1", "192.0.2.4")
+    doorstep.relist(["192.0.2.2", "192.0.2.5"])
+    doorstep.forget("m4:1")
+    for _ in range(PEER_UNPROVEN_MAX):
+        doorstep.enter("192.0.2.1")
+        doorstep.enter("192.0.2.4")
+    strangers = [doorstep.enter(f"198.51.100.{number}") for number in range(PEER_UNPROVEN_MAX)]
+    for number in (2, 3, 5):
+        doorstep.enter(f"192.0.2.{number}")
+    assert not any(place.scope.cancel_called for place in strangers)
+    for number in (1, 4):
+        doorstep.enter(f"192.0.2.{number}")
+    assert [place.scope.cancel_called for place in strangers[:3]] == [True, True, False]
+
+
+async def test_what_was_said_of_a_member_that_is_given_up_is_forgotten(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mdserver.server.peers.peers.PEER_FORGOTTEN_S", 0)
+    first, second, third = sorted(free_addresses(3), key=str)
+    member = Member(tmp_path, (first, second, third), 0)
+    peers, name = member.peers, str(third)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(member.run)
+        for _ in range(2):
+            peers._complaints.say(name, "it says nothing")
+        peers.relist((first, second), {})
+        with trio.fail_after(60):
+            while name in peers._dialed:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        peers._complaints.say(name, "it says nothing")
+        nursery.cancel_scope.cancel()
+    assert len([line for line in member.log.lines if "it says nothing" in line]) == 2
+
+
 async def test_lines_about_callers_are_counted(autojump_clock: trio.testing.MockClock) -> None:
     log = Log()
     complaints = Complaints(log)
@@ -301,8 +341,9 @@ async def test_a_member_that_moved_is_dialed_where_it_is_now(tmp_path: object) -
 
 
 async def test_a_member_that_is_listed_later_is_dialed_and_keeps_its_link_when_it_is_dropped(
-    tmp_path: object,
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mdserver.server.peers.peers.PEER_FORGOTTEN_S", 0)
     first, second, third, fourth = sorted(free_addresses(4), key=str)
     caller = Member(tmp_path, (first, second, third), 0)
     late = Member(tmp_path, (first, second, third, fourth), 3)
@@ -317,5 +358,11 @@ async def test_a_member_that_is_listed_later_is_dialed_and_keeps_its_link_when_i
             while caller.node.statistics().linked != (str(fourth),):
                 await trio.testing.wait_all_tasks_blocked(0.01)
         caller.peers.relist((first, second, third), {})
-        await trio.testing.wait_all_tasks_blocked(0.01)
+        link, peer = caller.peers.links[str(fourth)], caller.node.members.peers[str(fourth)]
+        # Heartbeats come over it, while both sides look at it several times.
+        later = peer.heard + LARGER_DIALS_AFTER_S * NS_PER_S
+        with trio.fail_after(60):
+            while peer.heard < later:
+                await trio.testing.wait_all_tasks_blocked(0.01)
         assert caller.node.statistics().linked == (str(fourth),)
+        assert caller.peers.links == {str(fourth): link}

@@ -32,28 +32,44 @@ class Place:
 
 
 class Doorstep:
-    """The places of callers, oldest first. `listed` are the hosts of listed members."""
+    """The places of callers, oldest first.
+
+    `_listed` are the hosts of listed members, and `_reached` has the addresses at which members
+    answered, for a host that is a name. Members call from both.
+    """
 
     def __init__(self, listed: Iterable[str]) -> None:
         self._listed = dict.fromkeys(listed)
+        self._reached: dict[str, str] = {}
         self._of_address: dict[str, dict[Place, None]] = {}
         self._strangers: dict[Place, None] = {}
 
-    def list(self, address: str) -> None:
-        """Add the address of a listed member, as long as there are not too many of them."""
-        if len(self._listed) < 2 * CLUSTER_MEMBERS_MAX:
-            self._listed[address] = None
+    def relist(self, listed: Iterable[str]) -> None:
+        """Take the hosts of another list of members; callers from others are strangers now."""
+        self._listed = dict.fromkeys(listed)
+
+    def reach(self, name: str, address: str) -> None:
+        """Note at which address a member answered that is dialed."""
+        self._reached[name] = address
+
+    def forget(self, name: str) -> None:
+        """Forget a member that is not dialed any more."""
+        self._reached.pop(name, None)
+
+    def _expects(self, address: str) -> bool:
+        return address in self._listed or address in self._reached.values()
 
     def enter(self, address: str) -> Place:
         """Return a place for a caller from this address; another caller may lose its place."""
         here = self._of_address.setdefault(address, {})
         if len(here) >= PEER_UNPROVEN_PER_ADDRESS_MAX:
             self._displace(next(iter(here)))
-        if address not in self._listed and len(self._strangers) >= PEER_UNPROVEN_MAX:
+        strange = not self._expects(address)
+        if strange and len(self._strangers) >= PEER_UNPROVEN_MAX:
             self._displace(next(iter(self._strangers)))
         place = Place(address)
         self._of_address.setdefault(address, {})[place] = None
-        if address not in self._listed:
+        if strange:
             self._strangers[place] = None
         return place
 
@@ -86,7 +102,7 @@ class Complaints:
         self._more = 0
 
     def forget(self, name: str) -> None:
-        """Forget the reasons that were logged for a member: there is a link now."""
+        """Forget the reasons that were logged for a member: it has a link, or is given up."""
         self._said.pop(name, None)
 
     def say(self, name: str, reason: str, where: str = "") -> None:

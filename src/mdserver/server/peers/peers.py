@@ -152,8 +152,8 @@ class Peers(LinkTable):
         Links that are open stay open, also to members that are not listed any more.
         """
         self._settings = evolve(self._settings, members=members, moved=moved)
+        self._doorstep.relist(self._settings.found_at(name).host for name in members)
         for name in members:
-            self._doorstep.list(self._settings.found_at(name).host)
             self._begin_to_dial(name)
 
     def _begin_to_dial(self, name: Address) -> None:
@@ -200,6 +200,8 @@ class Peers(LinkTable):
                 continue
             if member not in self._settings.members and trio.current_time() > gone:
                 del self._dialed[name]
+                self._doorstep.forget(name)
+                self._complaints.forget(name)
                 return
             address = self._settings.found_at(member)
             try:
@@ -233,7 +235,7 @@ class Peers(LinkTable):
             self._complaints.forget(name)
             if side is Side.DIALER:
                 # A name in the list may resolve to this address, from which that member will call.
-                self._doorstep.list(sock.getpeername()[0])
+                self._doorstep.reach(expected, sock.getpeername()[0])
             await self._run_link(Link(handshake.peer, sock), handshake)
         except* (RemoteProtocolError, trio.TooSlowError, OSError) as group:
             self._complaints.say(name, describe_error(leaves(group)[0]), where)
