@@ -18,7 +18,7 @@ from mdserver.client import Client
 from tests.cluster.live_cluster import LiveCluster
 from tests.live import lines_about
 from tests.server.monitor.test_statistics import monitor
-from tests.server.workers.test_worker import PATIENCE_S, QUICK, children, seqs, take
+from tests.server.workers.test_worker import PATIENCE_S, QUICK, children, gone, seqs, take
 
 START_S = 180  # nine processes, on a busy machine
 pytestmark = pytest.mark.slow
@@ -92,6 +92,8 @@ async def test_workers_and_members_die_and_nothing_is_lost_or_comes_twice(tmp_pa
                     workers = children(cluster.processes[1].pid)
                     assert len(workers) == 2
                     await trio.to_thread.run_sync(cluster.kill, 1)
+                    ended = partial(cluster.wait, lambda: all(map(gone, workers)), PATIENCE_S)
+                    await trio.to_thread.run_sync(ended, "its workers end with it")
                     await steps[2].wait()
                 cluster.start(1)
             expected = Counter(f"{a}-{b}" for a in range(publishers) for b in range(each))
