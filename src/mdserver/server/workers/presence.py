@@ -4,6 +4,9 @@ A worker writes a line of the presence stream when a session joins or leaves a s
 killed writes no more, and its clients are gone all the same. So the server remembers who joined by
 the lines that it took, and writes the missing ones itself. A join that the worker did not hand over
 before it died was never written, and nobody leaves for it.
+
+A worker drops lines when too many wait for its server, which logs how many (`worker's lines lost`).
+If one of them says that a session left, the session is taken to be here until its worker ends.
 """
 
 from collections.abc import Sequence
