@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -174,10 +174,11 @@ class SimulatedMember:
         begun = {one: (self.log.lows[one], self.log.ends[one]) for one in output.partitions}
         self.later.append(ReadingBegun(begun))
 
-    def look(self, *missing: str) -> None:
-        """Look at the metadata."""
+    def look(self, *missing: str, without: Collection[str] = ()) -> None:
+        """Look at the metadata, of a broker that does not know some topics yet."""
         self.later.clear()
-        self.step(TopicsSeen("cluster", tuple(self.log.topics.values()), missing))
+        seen = tuple(topic for name, topic in self.log.topics.items() if name not in without)
+        self.step(TopicsSeen("cluster", seen, missing))
         for begun in list(self.later):
             self.step(begun)
 

@@ -371,6 +371,7 @@ class KafkaMode:
         removed = self._sweep.step()
         if not removed:
             return
+        self._lost = {at: high for at, high in self._lost.items() if at[0] not in removed}
         for topic in removed:
             del self._topics[topic]
             self._gone.pop(topic, None)
@@ -432,13 +433,16 @@ class KafkaMode:
             self._read_anew(topics, what)
 
     def _take_losses(self, topics: Mapping[str, TopicSeen]) -> bool:
-        """Return whether partitions lost their ends. One of a topic created again lost nothing."""
+        """Return whether partitions lost their ends. One of a topic created again lost nothing.
+
+        What was lost of a topic that was not seen just now is known once it is seen again.
+        """
         before = len(self._losses)
         for (name, number), high in self._lost.items():
             if name in topics and topics[name] == self._topics.get(name):
                 self._outgoing.log("records lost", topic=name, partition=number, high=high)
                 self._losses[name, number, high] = None
-        self._lost.clear()
+        self._lost = {at: high for at, high in self._lost.items() if at[0] not in topics}
         return len(self._losses) > before
 
     def _look_for_gone(self, topics: Mapping[str, TopicSeen]) -> None:
@@ -494,6 +498,7 @@ class KafkaMode:
             loss: None for loss in self._losses if topics.get(loss[0]) == known.get(loss[0])
         }
         self._topics = topics
+        self._lost.clear()
         self._gone.clear()
         self._sweep.clear()
         self._renumbered(what)

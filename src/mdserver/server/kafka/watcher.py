@@ -77,21 +77,37 @@ class Watcher(EngineThread):
         due = self._described_at + settings.describe_s <= time.monotonic()
         if listed == self._listed and not due and not self._doubted.is_set():
             return None
+        # Before the question: a doubt that comes up meanwhile may be about what is answered.
+        doubted = self._doubted.is_set()
         self._doubted.clear()
-        names = list(listed)
-        seen: list[TopicSeen] = []
-        if names:
-            asked = admin.describe_topics(
-                TopicCollection(names), request_timeout=KAFKA_CALL_TIMEOUT_S
-            )
-            for name in names:
-                try:
-                    told = asked[name].result(KAFKA_CALL_TIMEOUT_S)
-                except KafkaException:
-                    continue  # deleted meanwhile
-                seen.append(TopicSeen(name, str(told.topic_id), len(told.partitions)))
-        # What was deleted meanwhile differs from the next list, and is looked at again.
+        try:
+            seen = _described(admin, list(listed))
+        except (KafkaException, TimeoutError):
+            if doubted:
+                self._doubted.set()
+            raise
+        # What was not described differs from the next list, and is looked at again.
         self._listed = there = {topic.name: topic.partitions for topic in seen}
+        if doubted and len(there) < len(listed):
+            self._doubted.set()
         self._described_at = time.monotonic()
         missing = tuple(name for name in settings.topics if name not in there)
         return TopicsSeen(metadata.cluster_id or "", tuple(seen), missing)
+
+
+def _described(admin: AdminClient, names: list[str]) -> list[TopicSeen]:
+    """Return what is known of topics, but for those that the broker does not know just now.
+
+    Raises KafkaException and TimeoutError.
+    """
+    if not names:
+        return []
+    asked = admin.describe_topics(TopicCollection(names), request_timeout=KAFKA_CALL_TIMEOUT_S)
+    seen: list[TopicSeen] = []
+    for name in names:
+        try:
+            told = asked[name].result(KAFKA_CALL_TIMEOUT_S)
+        except KafkaException:
+            continue  # deleted meanwhile, or the broker has just started
+        seen.append(TopicSeen(name, str(told.topic_id), len(told.partitions)))
+    return seen
