@@ -347,7 +347,7 @@ WORKER_SESSIONS_MAX = 1_000_000_000  # of one worker from its start to its end
 
 # Kafka
 KAFKA_PENDING_MAX = 100_000  # publications without a result; librdkafka's own bound is as high
-KAFKA_PENDING_BYTES_MAX = 256 * MB  # of these: librdkafka keeps a copy of each
+KAFKA_PENDING_BYTES_MAX = 256 * MB  # of those that librdkafka keeps, which has a copy of each
 KAFKA_KEYS_KNOWN_MAX = 200_000  # keys whose subject and partition are remembered, 400 bytes each
 KAFKA_COMPLAINTS_MAX = 5  # records that are not as they should be, in the server log in a second
 KAFKA_BATCH_RECORDS_MAX = 1_000  # of one step: a few milliseconds

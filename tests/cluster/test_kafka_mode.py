@@ -8,6 +8,7 @@ from attrs import Factory, define
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mdserver.cluster import kafka_waiting
 from mdserver.cluster.kafka_messages import (
     ProductionReport,
     ProductionReports,
@@ -151,6 +152,23 @@ def test_a_publication_without_a_report_has_an_uncertain_end(log: SimulatedLog) 
     assert here.node.mode.counts().waiting == 0
     here.deliver()  # a late report changes nothing
     assert len(results(here)) == 1
+
+
+def test_fields_count_while_a_publication_waits(
+    log: SimulatedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_waiting, "KAFKA_PENDING_BYTES_MAX", 100)
+    here = ready(log)
+    here.publish(SUBJECT, "", fields={"name": "v" * 200})
+    here.publish(SUBJECT, "2")
+    assert here.statuses[-1].reason == "too many bytes wait for Kafka here"
+    here.tick(11)
+    here.publish(SUBJECT, "3")
+    assert here.statuses[-1].reason == "too many bytes wait for Kafka here"
+    here.deliver()
+    here.publish(SUBJECT, "4")
+    here.deliver()
+    assert results(here)[-1] == (StatusName.PUBLISH_OK, "4")
 
 
 @pytest.mark.parametrize(

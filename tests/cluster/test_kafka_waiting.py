@@ -42,5 +42,22 @@ def test_number_and_bytes_are_bounded() -> None:
         all_.add(waiting())
     assert all_.full() == "too many publications wait for Kafka here"
     all_.clear()
-    all_.add(waiting(size=KAFKA_PENDING_BYTES_MAX))
+    assert all_.full() is not None, "the producer has them still"
+    for ticket in range(1, all_.next_ticket):
+        all_.reported(ticket)
+    assert all_.full() is None
+
+
+def test_bytes_wait_until_the_producer_has_reported_on_them() -> None:
+    all_ = WaitingPublications()
+    large, small = waiting(since=1, size=KAFKA_PENDING_BYTES_MAX), waiting(since=1)
+    for one in (large, small):
+        all_.add(one)
+    assert list(all_.overdue(1)) == [large, small]
+    all_.reported(2)
+    all_.reported(2)
     assert all_.full() == "too many bytes wait for Kafka here"
+    all_.reported(1)
+    assert all_.full() is None
+    all_.add(waiting(size=KAFKA_PENDING_BYTES_MAX - 1))
+    assert all_.full() is None, "the sizes of those that were reported are given back"

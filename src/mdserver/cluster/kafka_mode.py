@@ -61,6 +61,7 @@ from mdserver.cluster.kafka_records import (
     ProducedRecord,
     publication,
     record_of,
+    size_of,
     split,
 )
 from mdserver.cluster.kafka_repeats import FORGOTTEN, Line, Repeats
@@ -203,9 +204,9 @@ class KafkaMode:
                 waiting.origins.append(origin)
                 return None
         record = record_of(self._waiting.next_ticket, place, published)
-        partition, size = (place.topic, place.partition), len(published.content)
-        now, number = self._outgoing.now, published.number
-        self._waiting.add(Waiting(partition, [origin], now, size, line, number))
+        partition, number = (place.topic, place.partition), published.number
+        since, size = self._outgoing.now, size_of(record)
+        self._waiting.add(Waiting(partition, [origin], since, size, line, number))
         records.append(record)
         return None
 
@@ -213,6 +214,7 @@ class KafkaMode:
         """Answer publishers. A number waits until its record was read, or surely will not be."""
         outcomes: list[Outcome] = []
         for report in reported.reports:
+            self._waiting.reported(report.ticket)
             waiting = self._waiting.find(report.ticket)
             if waiting is None:
                 continue  # it was given up, and answered

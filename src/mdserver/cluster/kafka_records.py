@@ -313,3 +313,11 @@ def record_of(ticket: int, place: KeyPlace, published: Publication) -> ProducedR
         headers,
         published.time // NS_PER_MS,
     )
+
+
+def size_of(record: ProducedRecord) -> int:
+    """Return the bytes of a record that the producer keeps until it is acknowledged."""
+    size = len(record.value) + len(record.key or b"")
+    for name, value in record.headers:
+        size += len(name) + len(value)
+    return size

@@ -2,6 +2,9 @@
 
 A ticket names the record in the report of its delivery. A publication with a number is found by
 that as well: when it is repeated while it waits, and when its record was read.
+
+The producer keeps a record until it reports on it, which may be long after its publisher was
+answered that nobody knows. So number and bytes are bounded of what has no report yet.
 """
 
 from collections.abc import Iterator
@@ -34,6 +37,8 @@ class WaitingPublications:
     def __init__(self) -> None:
         self._next_ticket = 1
         self._waiting: dict[int, Waiting] = {}
+        self._unreported: dict[int, int] = {}
+        """Tickets of records that the producer keeps -> their sizes."""
         self._bytes = 0
         self._numbered: dict[tuple[Line, int], int] = {}
 
@@ -42,7 +47,7 @@ class WaitingPublications:
 
     def full(self) -> str | None:
         """Return why no further publication may wait; None if one may."""
-        if len(self._waiting) >= KAFKA_PENDING_MAX:
+        if max(len(self._waiting), len(self._unreported)) >= KAFKA_PENDING_MAX:
             return "too many publications wait for Kafka here"
         if self._bytes >= KAFKA_PENDING_BYTES_MAX:
             return "too many bytes wait for Kafka here"
@@ -58,9 +63,14 @@ class WaitingPublications:
         ticket = self._next_ticket
         self._next_ticket += 1
         self._waiting[ticket] = waiting
+        self._unreported[ticket] = waiting.size
         self._bytes += waiting.size
         if waiting.line is not None:
             self._numbered[waiting.line, waiting.number] = ticket
+
+    def reported(self, ticket: int) -> None:
+        """Note that the producer keeps the record of a ticket no longer."""
+        self._bytes -= self._unreported.pop(ticket, 0)
 
     def find(self, ticket: int) -> Waiting | None:
         """Return the publication of a ticket, if it still waits."""
@@ -79,7 +89,6 @@ class WaitingPublications:
     def pop(self, ticket: int) -> Waiting:
         """Remove a publication that waits, and return it."""
         waiting = self._waiting.pop(ticket)
-        self._bytes -= waiting.size
         if waiting.line is not None:
             del self._numbered[waiting.line, waiting.number]
         return waiting
@@ -97,5 +106,4 @@ class WaitingPublications:
         found = list(self._waiting.values())
         self._waiting.clear()
         self._numbered.clear()
-        self._bytes = 0
         return found

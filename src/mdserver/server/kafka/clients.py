@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from mdserver.errors import ConfigError
-from mdserver.limits import KAFKA_QUEUE_KB
+from mdserver.limits import KAFKA_PENDING_BYTES_MAX, KAFKA_QUEUE_KB, KB
 from mdserver.server.kafka.properties import KafkaSettings, Properties
 
 ErrorCallback = Callable[[KafkaError], None]
@@ -61,7 +61,14 @@ def consumer(settings: KafkaSettings) -> Consumer:
 
 def producer(settings: KafkaSettings, failed: ErrorCallback) -> Producer:
     """Make a producer; `failed` is called with errors in `poll`. Raises ConfigError."""
-    properties = {**PRODUCER_DEFAULTS, **settings.producer, **PRODUCER, "error_cb": failed}
+    properties = {
+        **PRODUCER_DEFAULTS,
+        # What the node lets wait, which counts headers as well: librdkafka does not.
+        "queue.buffering.max.kbytes": str(KAFKA_PENDING_BYTES_MAX // KB // settings.producers),
+        **settings.producer,
+        **PRODUCER,
+        "error_cb": failed,
+    }
     made: Producer = _made("producer.properties", Producer, properties)
     return made
 
