@@ -357,6 +357,7 @@ KAFKA_BRIDGE_RECORDS = 500  # that a bridge copies at a time; numbers of 1,000 a
 KAFKA_BRIDGE_PATIENCE_S = 60  # without Kafka, before a bridge ends
 KAFKA_BRIDGE_TRANSACTION_S = 20  # then brokers abort what a killed bridge left open: below patience
 KAFKA_BRIDGE_RETRY_S = 1  # until records are published again that servers could not take just then
+KAFKA_TOPICS_KNOWN_MAX = 10_000  # to which a bridge may write; others are asked about each time
 KAFKA_BRIDGE_CLOSE_S = 5  # for the end of a consumer
 KAFKA_POLL_S = 0.1  # after which the threads look whether the server ends
 KAFKA_CALL_TIMEOUT_S = 10  # for an answer about topics and offsets

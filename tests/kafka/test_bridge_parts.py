@@ -34,10 +34,11 @@ class Rows:
     def load(self) -> dict[str, Any]:
         return dict(self.rows)
 
-    def commit(self, records: Sequence[ProducedRecord], rows: dict[str, Any]) -> None:
+    def commit(self, records: Sequence[ProducedRecord], rows: dict[str, Any]) -> dict[int, str]:
         self.records += records
         self.rows |= rows
         trio.from_thread.run_sync(self._wake)
+        return {}
 
     def _wake(self) -> None:
         self.changed.set()

@@ -9,7 +9,9 @@ that prove who published, so nobody else should be allowed to read it.
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from confluent_kafka import (
@@ -22,6 +24,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
     AdminClient,
     ConfigResource,
     NewTopic,
@@ -35,12 +38,31 @@ from mdserver.limits import (
     KAFKA_BRIDGE_TRANSACTION_S,
     KAFKA_CALL_TIMEOUT_S,
     KAFKA_POLL_S,
+    KAFKA_TOPICS_KNOWN_MAX,
 )
 
 SILENT = logging.getLogger("mdserver.bridge.librdkafka")
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False  # what matters is raised
 Rows = Mapping[str, Any]
+REFUSED_FOR_GOOD = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_RECORD,
+    KafkaError.POLICY_VIOLATION,
+)
+"""Errors of a record that it gets each time it is written."""
+_WRITTEN_AGAIN = (
+    KafkaError._PURGE_QUEUE,
+    KafkaError._PURGE_INFLIGHT,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._INVALID_DIFFERENT_RECORD,
+)
+"""Errors of a record that are not about it."""
 
 
 def ignored(_: KafkaError) -> None:
@@ -101,13 +123,20 @@ class Ledger:
         }
         self._name = name
         self._topic = topic
-        self._refused: list[str] = []
+        self._open: set[str] = set()
+        """Topics to which this user may write."""
+        self._refused: dict[int, str] = {}
+        """Places of records that were refused for good in this transaction, and why."""
+        self._failures: list[str] = []
+        """What else went wrong in it."""
         self._producer: Producer = made_client(
             Producer,
             {
                 "partitioner": "murmur2_random",
                 "compression.type": "lz4",
                 "linger.ms": "2",
+                # Below the transaction's time, so that a topic that is not there is told as such.
+                "topic.metadata.propagation.max.ms": "5000",
                 **self._properties,
                 "transactional.id": name,
                 "transaction.timeout.ms": str(KAFKA_BRIDGE_TRANSACTION_S * 1000),
@@ -201,21 +230,82 @@ class Ledger:
         finally:
             consumer.close()
 
-    def commit(self, records: Sequence[ProducedRecord], rows: Rows) -> None:
-        """Write records and rows in one transaction. Raises BridgeError."""
+    def commit(self, records: Sequence[ProducedRecord], rows: Rows) -> dict[int, str]:
+        """Write records and rows in one transaction.
+
+        Returns the places of the records that Kafka refused for good and why; the others were
+        written without them. Raises BridgeError.
+        """
         deadline = time.monotonic() + KAFKA_BRIDGE_PATIENCE_S
+        left_out = self._without_right(records)
+        alone: set[int] = set()
         while True:
             self._refused.clear()
+            self._failures.clear()
             try:
-                self._write(records, rows)
+                self._write(records, rows, left_out, alone)
                 self._finish(deadline)
             except KafkaException as error:
-                told = error.args[0]
-                if not told.txn_requires_abort() or time.monotonic() > deadline or self._refused:
-                    raise BridgeError(self._said(told)) from None
-                self._abort()
+                self._end_failed(error.args[0], deadline)
+                self._judge(records, left_out, alone)
             else:
-                return
+                return left_out
+
+    def _end_failed(self, told: KafkaError, deadline: float) -> None:
+        """Abort a transaction that failed, to write it again. Raises BridgeError if it ends all."""
+        # A transaction that failed in between takes no further records, which is _STATE.
+        again = told.txn_requires_abort() or told.code() == KafkaError._STATE
+        if not again or (time.monotonic() > deadline and not self._refused):
+            raise BridgeError(self._said(told))
+        self._abort()
+        self._producer.poll(0)
+        if self._failures:
+            raise BridgeError(self._said(told))
+
+    def _judge(
+        self, records: Sequence[ProducedRecord], left_out: dict[int, str], alone: set[int]
+    ) -> None:
+        """Leave out what was refused for good.
+
+        A batch of the producer is refused as a whole. If several records of a topic were, each is
+        to be written alone, which shows whether it is meant.
+        """
+        counts = Counter(records[at].topic for at in self._refused)
+        for at, reason in self._refused.items():
+            if at in alone or counts[records[at].topic] == 1:
+                left_out[at] = reason
+            else:
+                alone.add(at)
+
+    def _without_right(self, records: Sequence[ProducedRecord]) -> dict[int, str]:
+        """Return the places of records of topics to which this user may not write, and why.
+
+        In a transaction Kafka does not say which topic it is, and the producer is of no use after.
+        """
+        names = [name for name in dict.fromkeys(r.topic for r in records) if name not in self._open]
+        if not names:
+            return {}
+        closed: dict[str, str] = {}
+        admin = admin_client(self._properties)  # a name: what nobody holds answers nothing
+        asked = admin.describe_topics(
+            TopicCollection(names),
+            include_authorized_operations=True,
+            request_timeout=KAFKA_CALL_TIMEOUT_S,
+        )
+        for name in names:
+            try:
+                rights = asked[name].result(KAFKA_CALL_TIMEOUT_S).authorized_operations
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    closed[name] = f"{name}: {reason_of(error)}"
+            except TimeoutError:
+                break  # the transaction waits for Kafka, and says if it does not come back
+            else:
+                if rights and AclOperation.WRITE not in rights:
+                    closed[name] = f"{name}: there is no right to write to it"
+                elif len(self._open) < KAFKA_TOPICS_KNOWN_MAX:
+                    self._open.add(name)
+        return {at: closed[one.topic] for at, one in enumerate(records) if one.topic in closed}
 
     def _abort(self) -> None:
         try:
@@ -223,34 +313,46 @@ class Ledger:
         except KafkaException as error:
             raise BridgeError(self._said(error.args[0])) from None
 
-    def _write(self, records: Sequence[ProducedRecord], rows: Rows) -> None:
-        producer = self._producer
-        producer.begin_transaction()
-        for record in records:
-            self._queue(record.topic, record.value, record.key, record.headers, record.time_ms)
+    def _write(
+        self,
+        records: Sequence[ProducedRecord],
+        rows: Rows,
+        left_out: dict[int, str],
+        alone: set[int],
+    ) -> None:
+        """Begin a transaction with records and rows; add to `left_out` what is refused at once."""
+        self._producer.begin_transaction()
+        for at, record in enumerate(records):
+            if at in left_out:
+                continue
+            if at in alone:
+                self._producer.flush(KAFKA_CALL_TIMEOUT_S)
+            try:
+                self._queue(record, at)
+            except KafkaException as error:
+                if error.args[0].code() not in REFUSED_FOR_GOOD:
+                    raise
+                left_out[at] = f"{record.topic}: {reason_of(error)}"
+            else:
+                if at in alone:
+                    self._producer.flush(KAFKA_CALL_TIMEOUT_S)
         for key, value in rows.items():
             text = json.dumps(value, separators=(",", ":")).encode()
-            self._queue(self._topic, text, f"{self._name} {key}".encode(), [], 0, 0)
+            name = f"{self._name} {key}".encode()
+            self._queue(ProducedRecord(0, self._topic, 0, name, text, [], 0), None)
 
-    def _queue(
-        self,
-        topic: str,
-        value: bytes,
-        key: bytes | None,
-        headers: list[tuple[str, bytes]],
-        time_ms: int,
-        partition: int = -1,
-    ) -> None:
+    def _queue(self, record: ProducedRecord, at: int | None) -> None:
+        """Give the producer a record: that at a place, or a row."""
         while True:
             try:
                 self._producer.produce(
-                    topic,
-                    value,
-                    key,
-                    partition,
-                    on_delivery=self._told,
-                    timestamp=time_ms,
-                    headers=[*headers] or None,
+                    record.topic,
+                    record.value,
+                    record.key,
+                    record.partition,
+                    on_delivery=partial(self._told, at),
+                    timestamp=record.time_ms,
+                    headers=[*record.headers] or None,
                 )
             except BufferError:
                 self._producer.poll(1)
@@ -267,15 +369,17 @@ class Ledger:
             else:
                 return
 
-    def _told(self, error: KafkaError | None, message: Any) -> None:
-        if error is not None and error.code() not in (
-            KafkaError._PURGE_QUEUE,
-            KafkaError._PURGE_INFLIGHT,
-            KafkaError._MSG_TIMED_OUT,
-        ):
-            self._refused.append(f"{message.topic()}: {error.str()}")
+    def _told(self, at: int | None, error: KafkaError | None, message: Any) -> None:
+        """Note what became of a record; `at` is its place, None that of a row."""
+        if error is None or error.code() in _WRITTEN_AGAIN:
+            return
+        said = f"{message.topic()}: {error.str()}"
+        if at is not None and error.code() in REFUSED_FOR_GOOD:
+            self._refused[at] = said
+        else:
+            self._failures.append(said)
 
     def _said(self, error: KafkaError) -> str:
         if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
             return f"another bridge with the name {self._name} was started"
-        return self._refused[0] if self._refused else f"Kafka: {error.str()}"
+        return self._failures[0] if self._failures else f"Kafka: {error.str()}"

@@ -55,8 +55,14 @@ class Outward:
                     and (seen := client.position(message.subject)) is not None
                 }
                 reached |= self._under_patterns(client)
-                records = [record for message in messages for record in self._records(message)]
-                await asked(self.ledger.commit, records, reached)
+                records = [
+                    (message.subject, record)
+                    for message in messages
+                    for record in self._records(message)
+                ]
+                refused = await asked(self.ledger.commit, [one for _, one in records], reached)
+                for at, reason in refused.items():
+                    self.tell(f"{records[at][0]} left out: {reason}")
 
     def _under_patterns(self, client: Client) -> dict[str, Seen]:
         """Have subjects of patterns that come up unseen recovered; return the rows to keep."""
