@@ -1,12 +1,14 @@
 """Where the copy of a partition begins, and which topics can keep what was copied."""
 
+import json
 from typing import Any
 
 import pytest
+from attrs import define
 
-from mdserver.bridge.beginning import Beginning, PartitionNow, beginning
-from mdserver.bridge.ledger import row_key, unfit
-from mdserver.bridge.outward import restored
+from mdserver.bridge.beginning import Beginning, PartitionNow, PartitionRow, beginning
+from mdserver.bridge.ledger import BridgeError, Ledger, row_key, unfit
+from mdserver.bridge.outward import Seen, restored
 from mdserver.client import Numbering
 
 NOW = PartitionNow("t", 0, "id", 5, 9)
@@ -79,3 +81,41 @@ def test_a_topic_that_cannot_keep_rows_is_refused() -> None:
 def test_positions_that_are_gone_and_those_of_other_patterns_are_not_restored() -> None:
     rows = {"/a/b": ["h", 1, 4], "/a/c": None, "/a/**": ["h", 0, 0], "/b/**": ["h", 0, 0]}
     assert restored(rows, ["/a/**"]) == {"/a/b": ("h", 1, 4), "/a/**": ("h", 0, 0)}
+
+
+@define
+class Stored:
+    """A record of the state topic."""
+
+    text: bytes | None
+
+    def value(self) -> bytes | None:
+        return self.text
+
+    def offset(self) -> int:
+        return 7
+
+
+def taken(row: Any, *texts: bytes | None) -> dict[str, Any]:
+    ledger = Ledger({"bootstrap.servers": "127.0.0.1:1"}, "a", "states", row)
+    rows: dict[str, Any] = {}
+    for text in texts:
+        ledger._take(rows, "t/0", Stored(text))
+    return rows
+
+
+def test_rows_are_taken_as_a_bridge_wrote_them() -> None:
+    written = row(5, beyond=[7])
+    assert taken(PartitionRow, json.dumps(written).encode()) == {"t/0": written}
+    assert taken(PartitionRow, json.dumps(written).encode(), None) == {}
+    assert taken(PartitionRow, None) == {}
+    assert taken(Seen | None, b'["h",1,4]') == {"t/0": ["h", 1, 4]}
+    assert taken(Seen | None, b"null") == {"t/0": None}
+
+
+@pytest.mark.parametrize("kind", [PartitionRow, Seen | None])
+@pytest.mark.parametrize("text", [b"hello", b"\xff", b"", b"5", b"{}", b"[1,2,3]", b'["h",1]'])
+def test_a_row_that_no_bridge_wrote_is_one_sentence(kind: Any, text: bytes) -> None:
+    said = "states@7: the row of t/0 is not one that a bridge wrote"
+    with pytest.raises(BridgeError, match=said):
+        taken(kind, text)

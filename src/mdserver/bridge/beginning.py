@@ -1,12 +1,35 @@
 """Where the copy of a partition begins: by the row that a bridge kept, if there is one."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 from attrs import frozen
 
 from mdserver.client import Numbering
 from mdserver.limits import KAFKA_BRIDGE_RECORDS
+
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class NumberingRow(msgspec.Struct):
+    """The numbering of a partition's publisher as a row has it."""
+
+    groups: Count
+    taken: dict[int, int]
+    publisher: str | None
+    publisher_key: str | None
+
+
+class PartitionRow(msgspec.Struct):
+    """What a row of a partition has to be."""
+
+    topic: str
+    offset: Count
+    rules: str
+    numbering: NumberingRow
+    beyond: list[Count] = []
 
 
 @frozen

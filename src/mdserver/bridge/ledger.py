@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 from confluent_kafka import (
     Consumer,
     IsolationLevel,
@@ -112,9 +113,12 @@ def made_client(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
 
 
 class Ledger:
-    """The rows of one direction of a bridge. Its methods block."""
+    """The rows of one direction of a bridge, each of the type `row`. Its methods block."""
 
-    def __init__(self, properties: Mapping[str, str], name: str, topic: str) -> None:
+    def __init__(
+        self, properties: Mapping[str, str], name: str, topic: str, row: Any = Any
+    ) -> None:
+        self._rows = msgspec.json.Decoder(row)
         self._properties = {
             key: value
             for key, value in properties.items()
@@ -221,7 +225,7 @@ class Ledger:
                 elif message is not None and error is None:
                     key = row_key(self._name, message.key())
                     if key is not None:
-                        rows[key] = json.loads(message.value() or b"null")
+                        self._take(rows, key, message)
                 if time.monotonic() > deadline:
                     raise BridgeError(
                         f"{self._topic}: could not be read up to offset {end}, at which a "
@@ -229,6 +233,20 @@ class Ledger:
                     )
         finally:
             consumer.close()
+
+    def _take(self, rows: dict[str, Any], key: str, message: Any) -> None:
+        """Take a row as it was read. Raises BridgeError if no bridge wrote it."""
+        text = message.value()
+        if text is None:
+            rows.pop(key, None)
+            return
+        try:
+            self._rows.decode(text)
+            rows[key] = json.loads(text)
+        except (msgspec.MsgspecError, ValueError):
+            raise BridgeError(
+                f"{self._topic}@{message.offset()}: the row of {key} is not one that a bridge wrote"
+            ) from None
 
     def commit(self, records: Sequence[ProducedRecord], rows: Rows) -> dict[int, str]:
         """Write records and rows in one transaction.

@@ -108,9 +108,10 @@ def kafka(
     hour: after a crash and a longer pause the last batch may be copied twice.
     """
     try:
+        from mdserver.bridge.beginning import PartitionRow
         from mdserver.bridge.inward import Inward
         from mdserver.bridge.ledger import Ledger
-        from mdserver.bridge.outward import Outward
+        from mdserver.bridge.outward import Outward, Seen
         from mdserver.bridge.rules import RuleError, Rules, bridge_name, conditions
         from mdserver.bridge.rules import to_subjects as read_inward
         from mdserver.bridge.rules import to_topics as read_outward
@@ -139,11 +140,11 @@ def kafka(
     watch = partial(watch_client, connection=connection, connected=None)
     parts = []
     if rules.topics:
-        ledger = Ledger(properties, f"{name}-out", state_topic)
+        ledger = Ledger(properties, f"{name}-out", state_topic, Seen | None)
         said = partial(tell, f"subjects to topics: {len(rules.topics)} rules")
         parts.append(Outward(rules, ledger, open_client, watch, tell, said).run)
     if rules.subjects:
-        ledger = Ledger(properties, f"{name}-in", state_topic)
+        ledger = Ledger(properties, f"{name}-in", state_topic, PartitionRow)
         parts.append(
             Inward(
                 rules,
