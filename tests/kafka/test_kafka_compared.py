@@ -15,10 +15,19 @@ CONNECTIONS = 3
 
 def test_records_from_before_the_measurement_do_not_count() -> None:
     arrivals = RecordsTaken()
-    arrivals.take("0 1 ...")
+    arrivals.take("0 1 ...", set())
     assert arrivals.count == arrivals.latencies.count == 0
-    arrivals.take("1 1 ...")
+    arrivals.take("1 1 ...", set())
     assert arrivals.count == arrivals.latencies.count == 1
+
+
+def test_what_one_connection_lacks_does_not_hide_what_another_got_twice() -> None:
+    arrivals = RecordsTaken()
+    first: set[int] = set()
+    for text, seen in (("1 1 ...", first), ("1 1 ...", first), ("2 1 ...", first)):
+        arrivals.take(text, seen)
+    arrivals.take("2 1 ...", set())
+    assert (arrivals.count, arrivals.repeated, arrivals.latencies.count) == (3, 1, 3)
 
 
 def test_a_member_and_a_consumer_each_deliver_everything(kafka: LiveKafka) -> None:

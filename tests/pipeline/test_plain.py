@@ -16,6 +16,7 @@ from mdserver.cluster.kafka_records import (
     record_of,
 )
 from mdserver.core.message import Publication, Qos
+from mdserver.limits import SUBJECT_SEGMENTS_MAX
 from mdserver.pipeline.common import plain, rows
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import KafkaSource
@@ -31,6 +32,7 @@ COLUMNS = (
     " headers array<struct<key:string,value:binary>>"
 )
 PLACES = Places({"vehicles": 3, "notifications": 3}, "murmur2_random", 16)
+SPEED = PLACES.of("vehicles", b"car1/speed")
 Raw = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
 
 
@@ -71,6 +73,12 @@ RECORDS: list[Raw] = [
     (b"a/*b", b"95", None),
     (b"\xff/a", b"95", None),
     (b"x" * 5000, b"95", None),
+    (b"car1/speed", b"95", [("md-qos", b"whatever")]),
+    (b"car1/speed", b"95", [("md-qos", b"STANDARD")]),
+    (b"car1/speed", b"95", [(ID, f"0 {SPEED.check} me".encode())]),
+    (b"car1/speed", b"95", [(ID, f"1 {SPEED.check} me".encode())]),
+    (b"/".join([b"x"] * (SUBJECT_SEGMENTS_MAX - 1)), b"95", None),
+    (b"/".join([b"x"] * SUBJECT_SEGMENTS_MAX), b"95", None),
 ]
 
 

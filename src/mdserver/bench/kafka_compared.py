@@ -56,15 +56,26 @@ class KafkaLoad:
 
 @define
 class RecordsTaken:
-    """What all connections got: how many records, and how long after they were produced."""
+    """What all connections got: how many records, and how long after they were produced.
+
+    `count` has each record once for each connection; `repeated` has what came again.
+    """
 
     count: int = 0
+    repeated: int = 0
     latencies: Latencies = Factory(Latencies)
 
-    def take(self, value: str) -> None:
-        """Take the value of a record: its number and the time at which it was produced (ns)."""
-        number, produced, _ = value.split(" ", 2)
-        if int(number):
+    def take(self, value: str, seen: set[int]) -> None:
+        """Take the value of a record: its number and the time at which it was produced (ns).
+
+        `seen` has the numbers that the connection got before.
+        """
+        text, produced, _ = value.split(" ", 2)
+        number = int(text)
+        if number in seen:
+            self.repeated += 1
+        elif number:
+            seen.add(number)
             self.count += 1
             self.latencies.add(time.perf_counter_ns() - int(produced), 1)
 
@@ -216,8 +227,8 @@ async def _run(
         intended_per_s=load.rate,
         resident_kib=resident_kib,
         kib_each=(resident_kib - before_kib) / count,
-        lost=max(wanted - received.count, 0),
-        repeated=max(received.count - wanted, 0),
+        lost=wanted - received.count,
+        repeated=received.repeated,
     )
     received.latencies.fill(row)
     for reader in readers:
@@ -228,17 +239,18 @@ async def _run(
 
 async def _read(socket: ClientConnection, received: RecordsTaken, first: asyncio.Event) -> None:
     """Take what comes: values of records, or messages of a member."""
+    seen: set[int] = set()
     while True:
         text = await socket.recv(decode=True)
         if text[:1] not in "[{":
             first.set()
-            received.take(text)
+            received.take(text, seen)
             continue
         told = msgspec.json.decode(text)
         for each in told if isinstance(told, list) else [told]:
             if each.get("op") == "message":
                 first.set()
-                received.take(each["content"])
+                received.take(each["content"], seen)
 
 
 def _append(producer: Producer, load: KafkaLoad, topic: str, numbers: range) -> None:

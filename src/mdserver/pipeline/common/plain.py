@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from mdserver.core.subjects import RESERVED
-from mdserver.limits import SUBJECT_BYTES_MAX
+from mdserver.limits import SUBJECT_BYTES_MAX, SUBJECT_SEGMENTS_MAX
 
 OWN = "md-"
 """The beginning of the names of headers that are no fields: the members' own."""
@@ -55,7 +55,9 @@ def lines(records: DataFrame, histories: Mapping[str, str]) -> Column:
             _fields().alias("fields"),
             _header("closure").alias("closure"),
             (f.col("value").isNotNull() & ~_header("retained").eqNullSafe("0")).alias("retained"),
-            f.coalesce(_header("qos"), f.lit("GUARANTEED")).alias("qos"),
+            f.when(_header("qos").eqNullSafe("STANDARD"), "STANDARD")
+            .otherwise("GUARANTEED")
+            .alias("qos"),
             _header("compressed").eqNullSafe("1").alias("compressed"),
             _header("reply").alias("reply_subject"),
             publisher.alias("publisher"),
@@ -73,7 +75,8 @@ def is_subject(subject: Column) -> Column:
     """Return whether a text is a subject to which a member publishes."""
     size = f.octet_length(subject)
     own = subject.startswith(f"/{RESERVED}/") | (subject == f"/{RESERVED}")
-    return subject.rlike(SUBJECT) & ~own & (size <= SUBJECT_BYTES_MAX)
+    short = (size <= SUBJECT_BYTES_MAX) & (f.size(f.split(subject, "/")) <= SUBJECT_SEGMENTS_MAX + 1)
+    return subject.rlike(SUBJECT) & ~own & short
 
 
 def _subject() -> Column:
@@ -120,5 +123,5 @@ def _text(value: Column) -> Column:
 def _identity(text: Column, subject: Column) -> tuple[Column, Column]:
     """Return publisher and number of the header `md-id`; null if it belongs to another subject."""
     number, check, publisher = (f.regexp_extract(text, IDENTITY, part) for part in (1, 2, 3))
-    bound = check == check_of(subject)
+    bound = (check == check_of(subject)) & (number.cast("bigint") > 0)
     return f.when(bound, publisher), f.when(bound, number.cast("bigint"))
