@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 from attrs import define, field
+from confluent_kafka import KafkaError
 
 from mdserver.bridge.inward import Copied, Inward
 from mdserver.bridge.ledger import BridgeError
@@ -17,6 +18,7 @@ from mdserver.client import Client, Publication
 from mdserver.client.core.values import Numbering, PublishResult
 from mdserver.cluster.kafka_records import ProducedRecord
 from mdserver.core.events import StatusName
+from mdserver.limits import KAFKA_BRIDGE_PATIENCE_S
 from tests.kafka.talking import PATIENCE_S, client, take
 from tests.live import LiveServer, live_server
 
@@ -255,3 +257,50 @@ async def test_a_bridge_that_waits_for_kafka_can_be_ended(direction: str) -> Non
                 nursery.cancel_scope.cancel()
     finally:
         away.back.set()
+
+
+@define
+class Failing:
+    """A consumer whose partition fails once, and gives nothing then."""
+
+    code: int
+    told: bool = False
+
+    def poll(self, _: float) -> Any:
+        first, self.told = not self.told, True
+        return Failed(0, b"", code=self.code) if first else None
+
+    def consume(self, *_: object) -> list[Any]:
+        return []
+
+
+@define
+class Failed(Read):
+    """What a consumer gives instead of a record."""
+
+    code: int = 0
+
+    def error(self) -> KafkaError:
+        return KafkaError(self.code)
+
+
+async def test_a_partition_that_fails_for_long_is_asked_for(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge: Any = inward(Rows(), [])
+    consumer = Failing(KafkaError._TRANSPORT)
+    asked: list[list[tuple[str, int]]] = []
+    monkeypatch.setattr(Inward, "_ends", lambda _, parts: asked.append(parts))
+    for _ in range(3):
+        await bridge._copy(consumer)
+        assert not asked
+    await trio.sleep(KAFKA_BRIDGE_PATIENCE_S + 1)
+    await bridge._copy(consumer)
+    await bridge._copy(consumer)
+    assert asked == [[("t", 0)]]
+
+
+async def test_a_topic_that_is_gone_ends_the_bridge() -> None:
+    bridge: Any = inward(Rows(), [])
+    with pytest.raises(BridgeError, match="t/0: "):
+        await bridge._copy(Failing(KafkaError.UNKNOWN_TOPIC_OR_PART))

@@ -9,7 +9,6 @@ from attrs import frozen
 from mdserver.client import Numbering
 from mdserver.limits import KAFKA_BRIDGE_RECORDS
 
-
 Count = Annotated[int, msgspec.Meta(ge=0)]
 
 

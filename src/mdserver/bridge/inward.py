@@ -11,7 +11,7 @@ by offset (`Copied.beyond`), since the numbers do not follow from the order any 
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeVar
 
 import attrs
@@ -29,6 +29,7 @@ from msgspec import structs
 
 from mdserver.bridge.beginning import Beginning, PartitionNow, beginning, removed
 from mdserver.bridge.ledger import (
+    AWAITED,
     BridgeError,
     Ledger,
     admin_client,
@@ -88,6 +89,8 @@ class Inward:
     bytes_max: int
     from_beginning: bool
     _copied: dict[Partition, Copied] = field(factory=dict, init=False)
+    _failing: dict[Partition, float] = field(factory=dict, init=False)
+    """Partitions of which reading failed -> since when."""
     _keeping: trio.Lock = field(factory=trio.Lock, init=False)
 
     async def run(self) -> None:
@@ -193,14 +196,26 @@ class Inward:
                 await self._skip_removed(one)
                 self._assign(consumer)
                 return
-            elif not error.retriable():
+            elif error.code() in AWAITED:
+                self._failing.setdefault(one, trio.current_time())
+            else:  # a topic that is not there as well: it may be made again, as another one
                 raise BridgeError(f"{one[0]}/{one[1]}: {error.str()}")
+        await self._look_at_failing(by_partition)
         if not by_partition:
             return
         async with trio.open_nursery() as nursery:
             for one, messages in by_partition.items():
                 nursery.start_soon(self._publish, one, messages)
         await self._keep(list(by_partition))
+
+    async def _look_at_failing(self, read: Container[Partition]) -> None:
+        """Ask for partitions that failed and gave nothing since. Raises BridgeError."""
+        for one, since in list(self._failing.items()):
+            if one in read:
+                del self._failing[one]
+            elif trio.current_time() > since + KAFKA_BRIDGE_PATIENCE_S:
+                await asked(self._ends, [one])  # they may be well, and empty
+                del self._failing[one]
 
     async def _skip_removed(self, one: Partition) -> None:
         """Go on behind what retention removed. Raises BridgeError if records were lost."""

@@ -57,6 +57,26 @@ REFUSED_FOR_GOOD = (
     KafkaError.POLICY_VIOLATION,
 )
 """Errors of a record that it gets each time it is written."""
+AWAITED = (
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.KAFKA_STORAGE_ERROR,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
+"""Errors of reading after which librdkafka goes on by itself, although none is `retriable`."""
+_UNKNOWN = (
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
+"""What is said of a topic that was made just now."""
 _WRITTEN_AGAIN = (
     KafkaError._PURGE_QUEUE,
     KafkaError._PURGE_INFLIGHT,
@@ -220,7 +240,7 @@ class Ledger:
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     if message.offset() >= end:
                         return rows
-                elif error is not None and not error.retriable():
+                elif error is not None and error.code() not in (*AWAITED, *_UNKNOWN):
                     raise KafkaException(error)
                 elif message is not None and error is None:
                     key = row_key(self._name, message.key())

@@ -75,7 +75,9 @@ def is_subject(subject: Column) -> Column:
     """Return whether a text is a subject to which a member publishes."""
     size = f.octet_length(subject)
     own = subject.startswith(f"/{RESERVED}/") | (subject == f"/{RESERVED}")
-    short = (size <= SUBJECT_BYTES_MAX) & (f.size(f.split(subject, "/")) <= SUBJECT_SEGMENTS_MAX + 1)
+    short = (size <= SUBJECT_BYTES_MAX) & (
+        f.size(f.split(subject, "/")) <= SUBJECT_SEGMENTS_MAX + 1
+    )
     return subject.rlike(SUBJECT) & ~own & short
 
 

@@ -215,7 +215,7 @@ class Reader(EngineThread):
         error, one = message.error(), (message.topic(), message.partition())
         if error.code() in _GONE and one in self._next:
             self._go_on(consumer, one, truncated=_TRUNCATION in error.str())
-        elif not error.retriable() and error.code() not in _LOOKED_AT:
+        elif error.code() not in _LOOKED_AT:
             log.warning("kafka consumer", reason=error.str(), topic=one[0], partition=one[1])
 
     def _go_on(self, consumer: Consumer, one: "Partition", *, truncated: bool) -> None:
@@ -262,8 +262,10 @@ _LOOKED_AT = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
 )
-"""Errors about which `Watcher` says more."""
+"""Errors about which `Watcher` says more, and those of a leader that changes."""
 
 
 def _headers(message: Any) -> Headers | None:
