@@ -56,6 +56,9 @@ RECEIPTS_PER_COMMAND_MAX = 1000
 RECEIPTS_PER_SESSION_MAX = 5_000
 RECEIPTS_PER_ADDRESS_MAX = 50_000
 RECEIPTS_S = 60
+# Numbers in a receipt: far beyond what a minute has, and their sums fit into 64 bits in the audit.
+RECEIPT_SEQ_MAX = 2**62 - 1
+RECEIPT_COUNT_MAX = 2**32
 RECEIPTS_ADDRESSES_MAX = 20_000  # addresses whose receipts are counted, the most recent ones
 # Bytes that are checksummed to confirm receipts: of a session in RECEIPTS_S, and in one step.
 RECEIPT_CONFIRM_BYTES_MAX = 16 * MB

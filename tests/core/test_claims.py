@@ -16,6 +16,8 @@ from mdserver.core.settings import BrokerSettings
 from mdserver.limits import (
     NS_PER_S,
     RECEIPT_CONFIRM_BYTES_AT_ONCE,
+    RECEIPT_COUNT_MAX,
+    RECEIPT_SEQ_MAX,
     RECEIPTS_PER_SESSION_MAX,
     RECEIPTS_S,
 )
@@ -91,8 +93,7 @@ def test_what_was_got_here_is_confirmed(wish: str) -> None:
         {"seq_lo": 0, "n": 4},
         {"epoch": 2},
         {"history": "h0"},
-        {"seq_lo": 3, "seq_hi": 1},
-        {"seq_hi": 2**62, "n": 2**62},
+        {"seq_hi": RECEIPT_SEQ_MAX, "n": RECEIPT_COUNT_MAX},
         {"subject": "/a/never"},
     ],
 )
@@ -100,6 +101,24 @@ def test_what_the_cache_does_not_bear_out_is_not_confirmed(changed: dict[str, An
     seed = opened()
     seed.receive(1, [Subscribe(subjects=["/a/*"])])
     assert verified(seed, receipt(**changed)) == [False]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"seq_lo": 3, "seq_hi": 1},
+        {"seq_hi": RECEIPT_SEQ_MAX + 1},
+        {"seq_lo": 2**63 - 1, "seq_hi": 2**63 - 1},
+        *({name: RECEIPT_COUNT_MAX + 1} for name in ("n", "dups", "reordered", "conflated")),
+    ],
+)
+def test_numbers_that_no_range_has_are_refused(changed: dict[str, Any]) -> None:
+    seed = opened()
+    seed.receive(1, [Subscribe(subjects=["/a/*"])])
+    out = seed.receive(1, [Receipts(receipts=[receipt(**changed), receipt()])])
+    assert [row["n"] for row in written(out)] == [3]
+    (error,) = errors(out)
+    assert error.code == "receipts-refused"
 
 
 def test_fields_are_compared_unless_the_client_says_nothing_of_them() -> None:

@@ -6,11 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 from pyspark.sql import functions as f
 
+from mdserver import limits
 from mdserver.core.message import Publication
 from mdserver.journal import segments
 from mdserver.pipeline.archive import job as archive_job
@@ -18,6 +20,7 @@ from mdserver.pipeline.common import checkpoints, delta, schema
 from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource
+from tests.receipts import receipt_row
 
 from .conftest import run_archive, write_lines, write_messages
 
@@ -92,6 +95,22 @@ def test_bad_lines_are_set_aside_with_their_reason(spark: object, tmp_path: Path
         "ts_server is not between the years 1970 and 2200",
         "v is 9, known is 1",
     ]
+
+
+def test_receipts_with_numbers_that_no_range_has_are_set_aside(
+    spark: object, tmp_path: Path
+) -> None:
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    wrong = [{"seq_hi": limits.RECEIPT_SEQ_MAX + 1}, {"seq_lo": 4}, {"conflated": 2**62}]
+    lines = [msgspec.json.encode(receipt_row(**changed)) for changed in [{}, *wrong]]
+    write_messages(journal, [Publication("/a/b", b"x")])
+    write_lines(journal / "receipts", lines)
+    run_archive(spark, journal, tables)
+    assert DeltaTable(tables / "receipts").to_pyarrow_table().num_rows == 1
+    bad = DeltaTable(tables / "quarantine").to_pyarrow_table().to_pylist()
+    assert [row["reason"] for row in bad] == [
+        "seq_lo, seq_hi and the counts are not of a range"
+    ] * 3
 
 
 def test_a_subject_of_one_segment(spark: object, tmp_path: Path) -> None:

@@ -227,6 +227,49 @@ def test_a_receipt_that_was_sent_twice_counts_once(spark: Any) -> None:
     assert gaps == []
 
 
+@pytest.mark.parametrize(
+    ("bare", "told", "kept"),
+    [(True, True, [True]), (True, False, [False]), (False, True, [True]), (False, False, [True])],
+)
+def test_a_repetition_to_a_newer_server_tells_of_fields_as_well(
+    spark: Any, bare: bool, told: bool, kept: list[bool]
+) -> None:
+    without = receipt(range(90, 101), verified=bare, fields_sum=None, fields_at=None)
+    rows = once(spark, [without, receipt(range(90, 101), verified=told)]).collect()
+    assert [row.fields_sum is not None for row in rows] == kept
+    assert [row.verified for row in rows] == [bare or told]
+
+
+MOST = 2**63 - 1
+
+
+def test_numbers_that_do_not_fit_end_no_audit(spark: Any) -> None:
+    """Members of earlier releases wrote any numbers, and present ones write any sums."""
+    impossible = [
+        receipt([11, 12], session=f"s{n}", **changed)
+        for n, changed in enumerate(
+            [
+                {"seq_hi": MOST},
+                {"seq_lo": 12, "seq_hi": 11},
+                {"seq_lo": -1},
+                *({name: MOST} for name in ("n", "dups", "reordered", "conflated")),
+                {"n": -1},
+            ]
+        )
+    ]
+    sums = receipt([11, 12], session="sums", crc_sum=crc(11) + crc(12) + 1, crc_at=MOST)
+    fields = receipt([11, 12], session="fields", fields_sum=1, fields_at=MOST)
+    judged, _ = judge(spark, *impossible, sums, fields, receipt(range(1, 101)))
+    assert [(row.session, row.verdict, row.first_bad_seq) for row in judged] == [
+        ("fields", "dup_or_corrupt", None),
+        ("s1", "exact", None),
+        ("sums", "dup_or_corrupt", None),
+    ]
+    assert audit.silent_of_fields(
+        audit.judge_ranges(audit.promised(messages(spark)), once(spark, impossible))
+    ).isEmpty()
+
+
 def test_what_no_member_confirms_proves_nothing(spark: Any) -> None:
     wrong = receipt([11, 12], crc_sum=crc(11) + 7, verified=False)
     older = receipt([31, 32], crc_sum=crc(31) + 7, verified=None, owner=None)

@@ -1,9 +1,9 @@
 """Receipts: which claims of clients are recorded, and which of them this member confirms.
 
-A receipt is a claim of a client that it received a range of messages. It is recorded if the session
-may read the subject, or was subscribed to it by name. It is confirmed if, besides, the session is
-or was subscribed to the subject at this member, all messages of the range are in the cache, and
-their checksums are those that the client computed.
+A receipt is a claim of a client that it received a range of messages. It is recorded if its numbers
+can be those of a range, and the session may read the subject, or was subscribed to it by name. It
+is confirmed if, besides, the session is or was subscribed to the subject at this member, all
+messages of the range are in the cache, and their checksums are those that the client computed.
 
 What is recorded takes space in the journal, and confirming takes time. So the receipts of a
 session, and those of all sessions of one address, are limited in number, and the work of confirming
@@ -29,7 +29,9 @@ from mdserver.limits import (
     NS_PER_S,
     RECEIPT_CONFIRM_BYTES_AT_ONCE,
     RECEIPT_CONFIRM_BYTES_MAX,
+    RECEIPT_COUNT_MAX,
     RECEIPT_ENTRY_BYTES,
+    RECEIPT_SEQ_MAX,
     RECEIPT_VISIT_BYTES,
     RECEIPTS_ADDRESSES_MAX,
     RECEIPTS_PER_ADDRESS_MAX,
@@ -62,6 +64,16 @@ class ReceiptShare:
         """Begin a new period if the present one is over."""
         if now - self.since >= RECEIPTS_S * NS_PER_S:
             self.since, self.taken, self.work = now, 0, 0
+
+
+def _misnumbered(receipt: Receipt) -> str | None:
+    """Return why the numbers of a receipt cannot be those of a range, None if they can."""
+    low, high = receipt.seq_lo, receipt.seq_hi
+    if not low <= high <= RECEIPT_SEQ_MAX:
+        return f"seq_lo {low} to seq_hi {high} is no range of numbers up to {RECEIPT_SEQ_MAX}."
+    if max(receipt.n, receipt.dups, receipt.reordered, receipt.conflated) > RECEIPT_COUNT_MAX:
+        return f"n, dups, reordered and conflated may be {RECEIPT_COUNT_MAX} at most."
+    return None
 
 
 def _checked_bytes(publication: Publication) -> int:
@@ -103,7 +115,7 @@ class Claims:
                 continue
             share.taken += 1
             address.taken += 1
-            denial = self._denial(session, receipt.subject)
+            denial = _misnumbered(receipt) or self._denial(session, receipt.subject)
             if denial is not None:
                 refused.append(denial)
                 continue

@@ -8,12 +8,12 @@ A receipt is a range (history, subject, epoch, seq_lo to seq_hi) with sums over 
     fields_sum  the sum of the checksums of their fields
     fields_at   the same, each times its distance
 
-The archive's sums up to each seq (prefix sums) give the same for any range, as the difference
-of its two ends. So a receipt is judged by looking up two rows, however many deliveries it stands
-for. If one message was altered, or is missing on one side, `crc_sum` differs by some d and `crc_at`
-by d times the distance of the message, so the quotient is its place. Clients of earlier releases
-say nothing of fields; their receipts are judged by content alone, and `silent_of_fields` returns
-those of messages that have fields.
+The archive's sums up to each seq (prefix sums) give the same for any range, as the difference of
+its two ends. So a receipt is judged by looking up two rows, however many deliveries it stands for.
+If one message was altered, or is missing on one side, `crc_sum` differs by some d and `crc_at` by d
+times the distance of the message, so the quotient is its place. Clients of earlier releases say
+nothing of fields, nor does a range in which messages may have been conflated; such receipts are
+judged by content alone, and `silent_of_fields` returns those of messages that have fields.
 
 A client ends a range when the numbering has a hole. So a message that was lost lies between two
 ranges of a session, or behind the last one, and its place is exact. That is a gap (`find_gaps`);
@@ -31,13 +31,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from mdserver.pipeline.audit.ranges import located
+from mdserver.pipeline.common.rows import receipt_numbers
 
 PLACE = ["history", "subject", "epoch"]
 VIEW = ["owner", "session", "history", "subject"]
-SAME_RECEIPT = [
-    *(*VIEW, "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at", "dups", "reordered"),
-    *("fields_sum", "fields_at"),
-]
+SAME_CONTENT = [*VIEW, "epoch", "seq_lo", "seq_hi", "n", "crc_sum", "crc_at", "dups", "reordered"]
+SAME_RECEIPT = [*SAME_CONTENT, "fields_sum", "fields_at"]
 GRACE_S = 5
 WIDE = "decimal(38,0)"  # for sums that 64 bits do not hold
 
@@ -96,13 +95,29 @@ def each_once(receipts: DataFrame) -> DataFrame:
     """Return each receipt once, with `owner` and `verified`.
 
     A client repeats a receipt until the server has taken it. A receipt is confirmed if one of its
-    repetitions is. Lines of older servers do not have `verified`, and count as confirmed.
+    repetitions is. Lines of older servers do not have `verified`, and count as confirmed; they lack
+    the sums over fields as well, which a repetition to a newer server has. Of the two the one that
+    is confirmed is returned, or else the one with the sums.
+
+    Receipts whose numbers cannot be those of a range are left out: members refuse them, but those
+    of earlier releases wrote them.
     """
     owner = f.coalesce("owner", f.lit(""))
     proves = f.coalesce("verified", f.lit(True))
-    known = receipts.withColumn("owner", owner)
+    # Both windows are then computed without a second shuffle.
+    known = receipts.where(receipt_numbers()).withColumn("owner", owner).repartition(*SAME_CONTENT)
     confirmed = f.max(proves).over(Window.partitionBy(*SAME_RECEIPT))
-    return known.withColumn("verified", confirmed).dropDuplicates(SAME_RECEIPT)
+    once = known.withColumn("verified", confirmed).dropDuplicates(SAME_RECEIPT)
+    told = f.col("fields_sum").isNotNull()
+    alike = Window.partitionBy(*SAME_CONTENT)
+    # A confirmation of the content alone must not make a member's word of sums over fields.
+    confirms = {
+        "with_fields": f.max(f.when(told, f.col("verified"))).over(alike),
+        "without_fields": f.max(f.when(~told, f.col("verified"))).over(alike),
+    }
+    better = f.coalesce(f.col("without_fields") & ~f.col("with_fields"), f.lit(False))
+    kept = f.when(told, ~better).otherwise(f.col("with_fields").isNull() | better)
+    return once.withColumns(confirms).where(kept).drop(*confirms)
 
 
 def acked_not_archived(
@@ -194,9 +209,9 @@ def silent_of_fields(judged: DataFrame) -> DataFrame:
     """Return what receipts of `judge_ranges` say nothing about: fields, of messages that have some.
 
     Columns: owner, session, subscriber, via, history, subject, n (the messages of these receipts,
-    of which some have fields).
+    of which some have fields). Of what a subscription conflated nothing is judged anyway.
     """
-    silent = judged.where("fields_sum is null and expected_fields <> 0")
+    silent = judged.where("fields_sum is null and expected_fields <> 0 and verdict <> 'conflated'")
     return silent.groupBy(*VIEW, "subscriber", "via").agg(f.sum("n").alias("n"))
 
 
@@ -295,7 +310,9 @@ def _first_bad() -> Column:
             & (f.col(sum_at) % f.col(sum_apart) == 0)
             & f.col("verdict").isin("loss", "dup_or_corrupt", "not_archived", "differing")
         )
-        place = f.col("seq_lo") + (f.col(sum_at) / f.col(sum_apart)).cast("bigint")
+        # A client may say any sums, so the quotient and the place may not fit into 64 bits.
+        distance = (f.col(sum_at) / f.col(sum_apart)).try_cast("bigint")
+        place = f.try_add("seq_lo", distance)
         found = f.when(one & place.between(f.col("seq_lo"), f.col("seq_hi")), place).otherwise(
             found
         )

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from mdserver import limits
 from mdserver.journal.rows import LINE_CRC, LINE_CRC_BYTES
 from mdserver.pipeline.common import schema
 
@@ -118,12 +119,31 @@ def _reason(stream: JournalStream) -> Column:
     for name in stream.times:
         outside = (row[name] < first) | (row[name] >= end)
         reason = reason.when(outside, f.lit(f"{name} is not between the years 1970 and 2200"))
+    if stream is RECEIPTS:
+        possible = receipt_numbers(row)
+        reason = reason.when(~possible, f.lit("seq_lo, seq_hi and the counts are not of a range"))
     if stream is MESSAGES:
         reason = reason.when(~row["subject"].startswith("/"), f.lit("subject has no leading slash"))
         neither = row["content"].isNull() & row["content_base64"].isNull()
         reason = reason.when(neither, f.lit("content is missing"))
         reason = reason.when(row["crc"] != _crc(row), f.lit("crc does not fit the content"))
     return reason
+
+
+def receipt_numbers(row: Column | None = None) -> Column:
+    """Return whether the numbers of a receipt can be those of a range, as members check them.
+
+    Sums of others would not fit into 64 bits. `row` is the parsed line, None for columns of a row.
+    """
+
+    def number(name: str) -> Column:
+        return f.coalesce(f.col(name) if row is None else row[name], f.lit(0))
+
+    possible = number("seq_lo").between(f.lit(0), number("seq_hi"))
+    possible = possible & (number("seq_hi") <= limits.RECEIPT_SEQ_MAX)
+    for name in ("n", "dups", "reordered", "conflated"):
+        possible = possible & number(name).between(0, limits.RECEIPT_COUNT_MAX)
+    return possible
 
 
 def _is_altered(line: Column) -> Column:
