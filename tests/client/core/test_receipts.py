@@ -93,6 +93,20 @@ def test_fields_have_sums_of_their_own() -> None:
     assert receipt.crc_sum == crc(4, 5, 6)
 
 
+@pytest.mark.parametrize("conflated", [True, False])
+def test_fields_that_may_be_those_of_several_messages_are_not_told(conflated: bool) -> None:
+    """A first delivery of a window, and one behind those that a slow client's queue merged."""
+    it = book(conflated=conflated)
+    if not conflated:
+        give(it, 1, 2, fields={"a": "1"})
+        assert [r.fields_sum is None for r in taken(it)] == [False]
+    give(it, 5, fields={"a": "1", "b": "2"})
+    give(it, 6, fields={"b": "2"})
+    [receipt] = taken(it)
+    assert (receipt.n, receipt.fields_sum, receipt.fields_at) == (2, None, None)
+    assert receipt.crc_sum == crc(5, 6)
+
+
 @pytest.mark.parametrize("other", [{"a": "11"}, {"a1": "1"}, {"a": "1", "b": ""}, {}, None])
 def test_no_two_sets_of_fields_have_the_same_text(other: dict[str, str] | None) -> None:
     assert fields_checksum("/a/b", 1, 1, other) != fields_checksum("/a/b", 1, 1, {"a": "1"})

@@ -61,6 +61,8 @@ class Range:
     dups: int = 0
     reordered: int = 0
     conflated: int = 0
+    fields_told: bool = True
+    """Whether each message came with its own fields: a conflated one has those of several."""
 
     def receipt(self, now: int) -> Receipt:
         """Return the receipt of this range, with its times as ages at `now`."""
@@ -80,8 +82,8 @@ class Range:
             dups=self.dups,
             reordered=self.reordered,
             conflated=self.conflated,
-            fields_sum=self.fields_sum,
-            fields_at=self.fields_at,
+            fields_sum=self.fields_sum if self.fields_told else None,
+            fields_at=self.fields_at if self.fields_told else None,
         )
 
 
@@ -220,6 +222,8 @@ class ReceiptBook:
         if at is not None:
             self._close(track, now)
         twice = track.has(seq)
+        # The server conflates for a client that reads too slowly as well, if that is its policy.
+        hole = last is not None and seq > last and not follows
         at = track.open = Range(
             session.name,
             history,
@@ -233,6 +237,7 @@ class ReceiptBook:
             dups=int(twice),
             reordered=int(last is not None and seq < last and not twice),
             conflated=skipped,
+            fields_told=not (session.conflated or hole),
         )
         return at
 

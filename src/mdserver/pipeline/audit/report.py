@@ -25,7 +25,7 @@ FOUND = (
 SECTIONS = {
     "delivery": ("What subscribers did not get as it was published", FOUND),
     "archive": (
-        "What the archive lacks",
+        "What the archive lacks, or has with several contents",
         (*FOUND[:8], "publisher", "number", "reason"),
     ),
     "claims": ("Claims that no member confirms", FOUND),
@@ -35,10 +35,11 @@ SECTIONS = {
     ),
 }
 NEVER_JUDGED = (
-    "Never judged, as receipts do not have it: fields, closures and other properties of messages"
-    " (checksums are about subject, position and content); STANDARD messages, which promise"
-    " nothing; what a conflated subscription left out; what was committed in the last seconds"
-    " before a session's last receipt; clients that give no receipts."
+    "Never judged, as receipts do not have it: closures and other properties of messages (checksums"
+    " are about subject, position, content and fields); fields, of clients of earlier releases and"
+    " where messages may have been conflated; STANDARD messages, which promise nothing; what a"
+    " conflated subscription left out; what was committed in the last seconds before a session's"
+    " last receipt; clients that give no receipts."
 )
 
 
