@@ -155,6 +155,36 @@ def test_after_a_crash_each_message_is_there_once(
     ]
 
 
+def test_what_the_clock_published_is_there_once_after_a_crash(
+    spark: Any,
+    server: LiveServer,
+    rules_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A timer of the distributed engine is due; the run ends, and one with `--once` goes on."""
+    rules_file.write_text(
+        'rules: [{name: silent, kind: stale, seconds: 1, from: /vehicles/*/*, to: "/silent/{1}"}]'
+    )
+    engine = deriving.EngineChoice(2)
+    write_messages(tmp_path / "journal", speeds("1"))
+    with monkeypatch.context() as patched:
+        patched.setattr(StepLog, "published", crash)
+        where = PublishServer([server.url])
+        with (
+            deriving.ready(rules_file, tmp_path / "tables", where, lambda *_: None, engine) as job,
+            pytest.raises(PipelineError, match="deriving failed: crash"),
+        ):
+            job.run(spark, JournalSource(tmp_path / "journal"), once=False)
+    derive(spark, server, tmp_path, engine=engine)
+    later = int((2 + limits.DERIVE_LATENESS_S) * 1_000)
+    write_messages(tmp_path / "journal", [Publication("/weather/today", b"rain")] * later)
+    derive(spark, server, tmp_path, engine=engine)
+    assert {name: len(found) for name, found in history(server, "/silent/car66").items()} == {
+        "/silent/car66": 1
+    }
+
+
 def test_lines_that_cannot_be_used_and_messages_nobody_takes_are_set_aside(
     spark: Any, server: LiveServer, rules_file: Path, tmp_path: Path
 ) -> None:

@@ -180,6 +180,23 @@ def _take(shard: Shard, rows: Sequence[dict[str, Any]]) -> Result:
     return shard.take([part for _, part in RowRouter(shard._rules, 1).route([rows])])
 
 
+def test_batches_with_nothing_but_bad_rows_go_to_every_shard(loaded: list[Rule]) -> None:
+    """A shard that gets no part of a batch takes it for one without rows, and lets time go on."""
+    bad = row("journal", ("/a/x", 1, "1"), 1) | {"reason": "not UTF-8", "ts": None}
+    routed = list(RowRouter(loaded, 3).route([[bad]]))
+    assert {shard for shard, _ in routed} == {0, 1, 2}
+    assert sum(part.rows for _, part in routed) == 1
+    assert list(RowRouter(loaded, 3).route([[]])) == []
+
+
+def test_a_rule_may_be_left_out_of_a_batch(loaded: list[Rule]) -> None:
+    parts = [part for _, part in RowRouter(loaded, 1).route([[row("kafka", ("/a/x", 1, "9"), 1)]])]
+    shard = Shard(0, 1, loaded, {}, LATENESS_S)
+    result = shard.take(parts, without={"high", "mean"})
+    assert {one.derived.rule for one in result.said} == {"last"}
+    assert {name for name, _ in shard.states}.isdisjoint({"high", "mean"})
+
+
 def test_a_group_over_subjects_is_in_one_shard(loaded: list[Rule]) -> None:
     by_name = {rule.name: rule for rule in loaded}
     assert len({shard_of(by_name["load"], f"/a/{n}", 8) for n in range(50)}) == 1

@@ -2,12 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from mdserver.client import Numbering
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.derive import rules, step_log
+from mdserver.pipeline.derive.distributed import Distributed, RepeatedBatch
 from mdserver.pipeline.derive.job import opened
 from mdserver.pipeline.derive.operators import Derived
 from mdserver.pipeline.derive.rules import Rule
@@ -173,3 +175,45 @@ def test_a_damaged_source_is_named(tmp_path: Path) -> None:
     (tmp_path / "source.json").write_text("")
     with pytest.raises(PipelineError, match=r"source\.json is damaged"):
         opened(tmp_path, {"the journal": "/j"})
+
+
+def test_the_rules_of_the_last_batch_are_known_after_a_change_of_rules(
+    tmp_path: Path, loaded: list[Rule]
+) -> None:
+    log = StepLog(tmp_path / "log", loaded)
+    assert log.batch_rules is None
+    log.append(0, [], [DERIVED], [])
+    rules = log.batch_rules
+    assert rules is not None
+    assert rules.keys() == {"high"}
+    for _ in range(2):
+        again = StepLog(tmp_path / "log", [])
+        assert again.batch_rules == rules
+        again.take_snapshot({})
+
+
+def test_rules_that_a_logged_batch_did_not_have_are_left_out_of_its_repetition(
+    tmp_path: Path, loaded: list[Rule]
+) -> None:
+    checkpoint = tmp_path / "spark"
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(parents=True)
+    new = tmp_path / "new.yaml"
+    new.write_text((tmp_path / "rules.yaml").read_text().replace("above: 80", "above: 90"))
+
+    def repeated(now: list[Rule]) -> RepeatedBatch:
+        log = StepLog(tmp_path / "log", now)
+        server = cast("Any", None)
+        run = Distributed(now, log, server, tmp_path, lambda _: None, 2, once=True)
+        return run._repeated(checkpoint)
+
+    assert repeated(loaded) == RepeatedBatch()
+    (checkpoint / "offsets" / "9").write_text('v1\n{"batchTimestampMs":5}\n{}')
+    (checkpoint / "offsets" / "10").write_text('v1\n{"batchTimestampMs":7}\n{}')
+    (checkpoint / "commits" / "9").write_text("v1\n{}")
+    assert repeated(rules.load(new)) == RepeatedBatch(7)  # not logged: it counts as it is now
+    StepLog(tmp_path / "log", loaded).append(10, [], [DERIVED], [])
+    assert repeated(loaded) == RepeatedBatch(7)
+    assert repeated(rules.load(new)) == RepeatedBatch(7, frozenset({"high"}))
+    (checkpoint / "commits" / "10").write_text("v1\n{}")
+    assert repeated(rules.load(new)) == RepeatedBatch()

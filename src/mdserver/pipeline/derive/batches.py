@@ -114,7 +114,7 @@ class Derive:
         self._engine = RuleEngine(rules, log.states)
         self._lock = threading.Lock()
 
-    def found(self, raw: DataFrame) -> DataFrame:
+    def found(self, raw: DataFrame, checkpoint: Path) -> DataFrame:  # noqa: ARG002
         """Return the frame whose batches `batch` takes, from the raw lines of the source."""
         return watched(raw, self._rules)
 

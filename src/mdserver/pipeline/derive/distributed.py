@@ -8,7 +8,10 @@ embedded engine does.
 
 A batch that comes again after a crash finds the states as they were before it, and gives the same
 results, because offsets, the rows between them and the moment of the batch are in Spark's
-checkpoint. If its step is in the log, the results are dropped, and only the states are kept.
+checkpoint. If its step is in the log, the results are dropped, and only the states are kept. So
+what may differ between both runs may not change what becomes of the batch: without rows the wall
+clock publishes in the repetition as well, also with `--once`, and rules that the step did not know
+take no messages of it, as their results would be lost.
 
 Between batches a process keeps the shards that it had in memory, each with a random token that is
 in the state store as well. A shard whose token is not the store's, after a failed task or on
@@ -28,7 +31,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from attrs import define
+from attrs import define, frozen
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -79,7 +82,7 @@ class Distributed:
     """One run of the job; the counterpart of `batches.Derive`, with the same methods.
 
     `once` says that the wall clock publishes nothing: what is due after the last message is left to
-    the next run.
+    the next run. Only a batch of the last run that is repeated gives what it gave then.
     """
 
     never_ends = True
@@ -104,7 +107,7 @@ class Distributed:
         self._once = once
         self._lock = threading.Lock()
 
-    def found(self, raw: DataFrame) -> DataFrame:
+    def found(self, raw: DataFrame, checkpoint: Path) -> DataFrame:
         """Return the frame whose batches `batch` takes, from the raw lines of the source."""
         spark = raw.sparkSession
         for name, value in SETTINGS.items():
@@ -112,7 +115,9 @@ class Distributed:
         spark.conf.set("spark.sql.shuffle.partitions", str(self._shards))
         keys = keys_of(spark, self._shards)
         run = secrets.token_hex(8)
-        processor = ShardProcessor(self._rules, keys, run, once=self._once)
+        processor = ShardProcessor(
+            self._rules, keys, run, once=self._once, repeated=self._repeated(checkpoint)
+        )
         return (
             watched(raw, self._rules)
             .mapInArrow(
@@ -121,6 +126,15 @@ class Distributed:
             .groupBy("shard")
             .transformWithState(processor, "result binary", "append", "processingTime")
         )
+
+    def _repeated(self, checkpoint: Path) -> "RepeatedBatch":
+        """Return the batch with which Spark begins because the last run did not finish it."""
+        batch_id, moment_ms = unfinished(checkpoint)
+        known = self._steps.batch_rules
+        if not 0 <= batch_id <= self._steps.batch or known is None:
+            return RepeatedBatch(moment_ms)
+        new = [rule.name for rule in self._rules if known.get(rule.name) != fingerprint(rule)]
+        return RepeatedBatch(moment_ms, frozenset(new))
 
     def resume(self) -> None:
         """Publish what the last run may not have published. Call this before the first batch."""
@@ -162,6 +176,33 @@ class Distributed:
             )
 
 
+@frozen
+class RepeatedBatch:
+    """A batch of the last run that Spark makes again: its moment, 0 if there is none.
+
+    `without` are the rules that take no messages of it, as its step was made without them.
+    """
+
+    moment_ms: int = 0
+    without: frozenset[str] = frozenset()
+
+
+def unfinished(checkpoint: Path) -> tuple[int, int]:
+    """Return the number and the moment (ms) of the batch that Spark began and did not commit.
+
+    Both are in the checkpoint before a batch begins. Returns (-1, 0) if all are committed.
+    """
+    numbers = [int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*")]
+    last = max(numbers, default=-1)
+    if last < 0 or (checkpoint / "commits" / str(last)).exists():
+        return -1, 0
+    lines = (checkpoint / "offsets" / str(last)).read_bytes().splitlines()
+    try:
+        return last, int(msgspec.json.decode(lines[1])["batchTimestampMs"])
+    except (IndexError, KeyError, ValueError):
+        return -1, 0  # of a write that was cut off: Spark says what is wrong with it
+
+
 def keys_of(spark: SparkSession, shards: int) -> list[int]:
     """Return the key of each shard: numbers that Spark puts into as many different partitions.
 
@@ -200,11 +241,20 @@ class ShardProcessor(StatefulProcessor):
     process that outlives a run does not take the shards of another one for its own.
     """
 
-    def __init__(self, rules: Sequence[Rule], keys: Sequence[int], run: str, *, once: bool) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        keys: Sequence[int],
+        run: str,
+        *,
+        once: bool,
+        repeated: RepeatedBatch,
+    ) -> None:
         self._rules = list(rules)
         self._numbers = {key: number for number, key in enumerate(keys)}
         self._run = run
         self._once = once
+        self._repeated = repeated
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the states of the task."""
@@ -221,7 +271,9 @@ class ShardProcessor(StatefulProcessor):
         number = self._numbers[key[0]]
         self._fed.add(number)
         kept = self._open(number)
-        result = kept.shard.take(_part.decode(bytes(row["part"])) for row in rows)
+        now = timerValues.getCurrentProcessingTimeInMs()
+        without = self._repeated.without if now <= self._repeated.moment_ms else ()
+        result = kept.shard.take((_part.decode(bytes(row["part"])) for row in rows), without)
         self._close(number, kept, timerValues)
         yield Row(result=_encoder.encode(result))
 
@@ -238,8 +290,9 @@ class ShardProcessor(StatefulProcessor):
         number = self._numbers[key[0]]
         kept = self._open(number)
         result = Result()
-        if not self._once and number not in self._fed:
-            result = kept.shard.idle(timerValues.getCurrentProcessingTimeInMs() * US_PER_MS)
+        now = timerValues.getCurrentProcessingTimeInMs()
+        if number not in self._fed and (not self._once or now <= self._repeated.moment_ms):
+            result = kept.shard.idle(now * US_PER_MS)
         self._close(number, kept, timerValues)
         if result.said:
             yield Row(result=_encoder.encode(result))

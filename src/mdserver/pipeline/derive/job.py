@@ -152,8 +152,11 @@ class RunningEngine(Protocol):
     never_ends: bool
     """Whether Spark makes batches without rows for ever, also if it is to end when all is read."""
 
-    def found(self, raw: DataFrame) -> DataFrame:
-        """Return the frame whose batches `batch` takes, from the raw lines of the source."""
+    def found(self, raw: DataFrame, checkpoint: Path) -> DataFrame:
+        """Return the frame whose batches `batch` takes, from the raw lines of the source.
+
+        `checkpoint` is the folder of the query that is not yet started.
+        """
 
     def resume(self) -> None:
         """Publish what the last run may not have published."""
@@ -189,7 +192,7 @@ class Job:
         spark.conf.set("spark.sql.streaming.pollingDelay", "50ms")
         checkpoint = opened(self.folder, source.identity(spark, "messages"))
         # Planned once and not in each batch: planning costs more than the rows of a batch.
-        found = self.derive.found(source.follow(spark, "messages"))
+        found = self.derive.found(source.follow(spark, "messages"), checkpoint)
         writer = (
             found.writeStream.queryName(JOB)
             .option("checkpointLocation", str(checkpoint))
@@ -238,14 +241,16 @@ class Job:
 
 
 def _caught_up(query: StreamingQuery) -> bool:
-    """Return whether a batch had no rows, as those of a query that has read everything.
+    """Return whether a batch read nothing, as those of a query that has read everything.
 
-    The first batch of a run may be one of the run before that was not finished, and says nothing.
+    A batch may have no rows and yet have gone on, over offsets of Kafka without a record. The first
+    batch of a run may be one of the run before that was not finished, and says nothing.
     """
     recent = query.recentProgress
     if not recent or recent[-1]["batchId"] == recent[0]["batchId"]:
         return False
-    return bool(recent[-1]["numInputRows"] == 0)
+    still = all(source["startOffset"] == source["endOffset"] for source in recent[-1]["sources"])
+    return still and bool(recent[-1]["numInputRows"] == 0)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ close the periods of the others.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -108,7 +108,9 @@ class RowRouter:
         """Yield what each shard gets of some batches of rows, and at last the clock for all."""
         clocks: dict[str, int] = {}
         count = 0
+        any_row = False
         for rows in batches:
+            any_row = any_row or bool(rows)
             for name, ts in clocks_of(rows).items():
                 clocks[name] = max(ts, clocks.get(name, 0))
             put_aside = []
@@ -127,7 +129,9 @@ class RowRouter:
                 yield shard, ShardPart(events=found)
             if put_aside:
                 yield 0, ShardPart(aside=put_aside, rows=len(put_aside))
-        for shard in range(self._shards) if clocks else ():
+        # Also without a clock, if no row was of use: a shard takes the wall clock for the time only
+        # if the batch has no rows.
+        for shard in range(self._shards) if any_row else ():
             yield shard, ShardPart(clocks=clocks, rows=0 if shard else count)
 
     @functools.cached_property
@@ -180,8 +184,11 @@ class Shard:
         moment = self._engine.next_due()
         return None if moment is None else moment + self._lateness
 
-    def take(self, parts: Iterable[ShardPart]) -> Result:
-        """Apply the rules to all parts of a batch, in the order of the messages."""
+    def take(self, parts: Iterable[ShardPart], without: Collection[str] = ()) -> Result:
+        """Apply the rules to all parts of a batch, in the order of the messages.
+
+        Those whose names are in `without` take no messages of the batch.
+        """
         clocks: dict[str, int] = {}
         events: list[ShardEvent] = []
         put_aside: list[dict[str, Any]] = []
@@ -200,6 +207,8 @@ class Shard:
             said += self._ticks(clock)
             message = WatchedMessage(event.subject, event.ts, event.fields)
             for number, rule in self._own(event.subject):
+                if rule.name in without:
+                    continue
                 found, refusal = self._engine.take(rule, message)
                 said += [
                     Said((event.ts, MESSAGE, event.subject, event.epoch, event.seq, number, n), one)

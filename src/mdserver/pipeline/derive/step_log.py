@@ -49,6 +49,8 @@ class Step(msgspec.Struct, frozen=True):
     derived: list[Derived]
     aside: list[dict[str, Any]]
     """Rows for the table `quarantine`."""
+    rules: dict[str, str] | None = None
+    """The fingerprints of the rules that the batch had; None from earlier releases."""
 
 
 class StateSnapshot(msgspec.Struct, frozen=True):
@@ -58,6 +60,8 @@ class StateSnapshot(msgspec.Struct, frozen=True):
     batch: int = NO_BATCH
     rules: dict[str, str] = {}
     states: list[tuple[Key, State]] = []
+    batch_rules: dict[str, str] | None = None
+    """The rules that `batch` had, as in `Step`."""
 
 
 class PublishedStep(msgspec.Struct, frozen=True):
@@ -70,9 +74,9 @@ class PublishedStep(msgspec.Struct, frozen=True):
 class StepLog:
     """The steps of one job; there is one writer, as there is one query.
 
-    `states` and `batch` are those of the last step. `pending` is the last step if it is not known
-    to be published, else None. States of rules that are gone, or mean something else than those of
-    the snapshot, are left out. Raises PipelineError if a file cannot be used.
+    `states`, `batch` and `batch_rules` are those of the last step. `pending` is the last step if it
+    is not known to be published, else None. States of rules that are gone, or mean something else
+    than those of the snapshot, are left out. Raises PipelineError if a file cannot be used.
     """
 
     def __init__(self, folder: Path, rules: Iterable[Rule]) -> None:
@@ -85,11 +89,13 @@ class StepLog:
         same = {name for name, mark in snapshot.rules.items() if self._rules.get(name) == mark}
         states = dict(snapshot.states)
         self._number, self.batch = snapshot.step, snapshot.batch
+        self.batch_rules = snapshot.batch_rules
         self._snapshot_step = snapshot.step
         self.pending: Step | None = None
         for step in self._steps():
             states |= dict(step.changes)
             self._number, self.batch = step.number, step.batch
+            self.batch_rules = step.rules
             self.pending = step if step.number > published.step else None
         self.states: dict[Key, State] = {k: state for k, state in states.items() if k[0] in same}
         self.numbering = published.numbering
@@ -110,8 +116,8 @@ class StepLog:
         aside: Sequence[dict[str, Any]],
     ) -> Step:
         """Write a step to the disk and return it; it survives a power cut from then on."""
-        self._number, self.batch = self._number + 1, batch
-        step = Step(self._number, batch, list(changes), list(derived), list(aside))
+        self._number, self.batch, self.batch_rules = self._number + 1, batch, self._rules
+        step = Step(self._number, batch, list(changes), list(derived), list(aside), self._rules)
         _write(self._folder / f"step-{step.number:012d}.json", step)
         return step
 
@@ -143,7 +149,9 @@ class StepLog:
         The snapshot is on the disk before a step is deleted. Steps that a crash leaves behind are
         older than the snapshot, and are skipped by their numbers.
         """
-        snapshot = StateSnapshot(self._number, self.batch, self._rules, list(states.items()))
+        snapshot = StateSnapshot(
+            self._number, self.batch, self._rules, list(states.items()), self.batch_rules
+        )
         _write(self._folder / "snapshot.json", snapshot)
         self._snapshot_step = self._number
         for path in self._folder.glob("step-*.json"):

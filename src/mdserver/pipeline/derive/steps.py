@@ -58,6 +58,11 @@ class Steps:
         return self._log.batch
 
     @property
+    def batch_rules(self) -> Mapping[str, str] | None:
+        """The fingerprints of the rules that this batch had, None if they are not known."""
+        return self._log.batch_rules
+
+    @property
     def states(self) -> Mapping[Key, State]:
         """The states that the log had when it was opened."""
         return self._log.states
