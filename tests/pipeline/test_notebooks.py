@@ -23,7 +23,10 @@ PRICES = [100.0, 110.0, 90.0, 105.0]
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two stocks for three minutes, a message that is no price, two subscribers, and a fault."""
+    """Two stocks for three minutes, a message that is no price, some subscribers, and a fault.
+
+    A receipt of ann is there twice, cid's is conflated, nobody confirms dan's.
+    """
     folder = tmp_path_factory.mktemp("notebooks")
     stocks = [
         message(f"/stocks/{name}", 4 * minute + n + 1, 60 * minute + 10 * n, b"%g" % price)
@@ -32,7 +35,11 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n, price in enumerate(PRICES)
     ]
     append(folder, "messages", [*stocks, message("/stocks/abc", 13, 200, b"halted")])
-    append(folder, "receipts", [receipt("ann", 1, 12), receipt("bob", 5, 12)])
+    cid = receipt("cid", 1, 12) | {"n": 4, "conflated": 8}
+    of_dan = receipt("dan", 1, 12) | {"verified": False}
+    told = [receipt("ann", 1, 12), receipt("bob", 5, 12), cid, of_dan]
+    repeated = receipt("ann", 1, 12) | {"opened_ts": START + dt.timedelta(milliseconds=1)}
+    append(folder, "receipts", [*told, repeated, receipt("eve", 1, 3) | {"history": "older"}])
     found = {"kind": "altered", "proof": "member", "subscriber": "bob", "subject": "/stocks/abc"}
     rows = [found | {"n": 8, "first_bad_seq": 7}, found | {"kind": "unjudged", "n": 1}]
     append(folder, "audit_findings", rows)
@@ -96,9 +103,16 @@ def test_prices() -> None:
 
 def test_who_got_what() -> None:
     left = run("who_got_what")
-    assert [row[:3] for row in left["got"].fetchall()] == [("ann", 1, 12), ("bob", 1, 8)]
+    assert [row[:3] for row in left["got"].fetchall()] == [
+        *(("ann", 1, 12), ("bob", 1, 8), ("cid", 1, 4), ("eve", 1, 3))
+    ]
     assert left["faults"].fetchall() == [("bob", "/stocks/abc", "altered", 8, 7)]
-    assert left["takers"].fetchall() == [("ann", "s-ann")]
+    assert left["takers"].fetchall() == [("h", "ann", "s-ann"), ("older", "eve", "s-eve")]
+
+
+def test_who_got_what_in_one_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environ, "HISTORY", "h")
+    assert run("who_got_what")["takers"].fetchall() == [("h", "ann", "s-ann")]
 
 
 def test_capacity() -> None:
