@@ -142,7 +142,8 @@ async def test_derive(
     journal: Path,
     tmp_path: Path,
 ) -> None:
-    kafka.create("distributed.messages", partitions=1)
+    """Two engines, with two partitions of Kafka and with one journal, publish the same."""
+    kafka.create("distributed.messages", partitions=2)
     kafka.produce("distributed.messages", keyed(journal / "messages"))
     (tmp_path / "rules.yaml").write_text(RULES)
     job = ("derive", "--once", "--rules", str(tmp_path / "rules.yaml"))
@@ -161,7 +162,7 @@ async def test_derive(
 
     def distributed(url: str) -> subprocess.CompletedProcess[str]:
         source = ("--kafka", kafka.servers, "--topics", "distributed.messages")
-        where = ("--tables", str(tmp_path / "distributed"))
+        where = ("--tables", str(tmp_path / "distributed"), "--engine", "distributed")
         return cluster.submit(connector, *job, *source, *where, "--server", url)
 
     expected = await derived(tmp_path, embedded)
