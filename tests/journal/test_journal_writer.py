@@ -240,6 +240,15 @@ def test_the_time_in_which_no_writer_ran_is_no_age(tmp_path: Path) -> None:
     heard = Heard()
     writer.start(heard.put)
     assert heard.next(Deleted) == Deleted("a", 1, 2, 0)
+    writer.write("b", [b"of this run"])
+    writer.close()
+    writer = JournalWriter(tmp_path, ("a", "b"), settings, clock=lambda: 10_005 * NS_PER_S)
+    heard = Heard()
+    writer.start(heard.put)
+    # The thread looks for what is too old before it waits for the next lines.
+    for request in (1, 2):
+        writer.write("b", [lambda _: None], request)
+        assert heard.next(Stored) == Stored(request)
     writer.close()
     assert texts(tmp_path / "a") == [b"1", b"2"]
 

@@ -227,7 +227,11 @@ class StreamWriter:
         self._path(self._number, "open").rename(self._path(self._number, "jsonl"))
         self._sync_names()
         path = self._path(self._number, "jsonl")
-        self.sealed.append(Segment(self._number, path, self._size, self._clock()))
+        modified = self._clock()
+        # The next opening goes by the file's time. If it cannot be set, the disk's own will do.
+        with contextlib.suppress(OSError):
+            os.utime(self._file, ns=(modified, modified))
+        self.sealed.append(Segment(self._number, path, self._size, modified))
         os.close(self._file)
         self._file, self._size = -1, 0
 

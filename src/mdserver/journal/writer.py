@@ -26,6 +26,7 @@ does not concern the `kept` streams, whose owner bounds what it gives by what ha
 """
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,7 @@ from attrs import evolve, frozen
 from mdserver import limits
 from mdserver.config import JournalDiskFull, JournalFsync
 from mdserver.journal import segments
-from mdserver.journal.segments import Repair, Segment, StreamWriter, SyncError
+from mdserver.journal.segments import Repair, StreamWriter, SyncError
 from mdserver.journal.wal_lines import header
 from mdserver.limits import NS_PER_S
 
@@ -149,10 +150,7 @@ class JournalWriter:
                 stream = StreamWriter(folder / name, settings.segment_bytes_max, chained, clock)
                 self._streams[name] = opened.enter_context(stream)
             opened.pop_all()
-        found = [segment for stream in self._streams.values() for segment in stream.sealed]
-        self._found = {name: stream.next_number for name, stream in self._streams.items()}
-        newest = max((segment.modified for segment in found), default=0)
-        self._away = max(0, clock() - newest)
+        self._pass_over_pause(clock())
         self._tell: Callable[[Event], None] = _ignore
         self._changed = threading.Condition()
         self._queued: dict[str, list[Queued]] = {}
@@ -171,6 +169,26 @@ class JournalWriter:
         self._next_sync = 0.0
         self._next_clean = 0.0
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    def _pass_over_pause(self, now: int) -> None:
+        """Set the times of the segments that were found on by how long no writer ran.
+
+        Segments do not age in that time: a clock that is ahead at a start, or a pause, would delete
+        what nobody had a chance to read. The times of the files are set as well, because the next
+        start would find segments of this run and take the pause for age.
+        """
+        found = [segment for stream in self._streams.values() for segment in stream.sealed]
+        away = now - max((segment.modified for segment in found), default=now)
+        if away <= 0:
+            return
+        for stream in self._streams.values():
+            stream.sealed = [
+                evolve(segment, modified=segment.modified + away) for segment in stream.sealed
+            ]
+            for segment in stream.sealed:
+                # If a file system refuses, the next start counts the pause: that is what it knows.
+                with contextlib.suppress(OSError):
+                    os.utime(segment.path, ns=(segment.modified, segment.modified))
 
     @property
     def repairs(self) -> dict[str, Repair]:
@@ -485,7 +503,7 @@ class JournalWriter:
         try:
             readers = segments.positions(stream.folder)
             read = segments.read_by_all(stream.sealed, readers)
-            left = self._aged(name, stream.sealed[len(read) :])
+            left = stream.sealed[len(read) :]
             old = segments.expired(left, self._clock(), settings.bytes_max, settings.age_max)
             gone = [*read, *old]
             stream.delete(gone)
@@ -494,19 +512,6 @@ class JournalWriter:
         if gone:
             size = sum(segment.size_bytes for segment in gone)
             self._tell(Deleted(name, len(gone), size, len(old) if readers else 0))
-
-    def _aged(self, name: str, sealed: Sequence[Segment]) -> list[Segment]:
-        """Return segments with the times by which they age.
-
-        Those that were there at the start do not age while no writer runs: a clock that is ahead at
-        a start, or a pause, would delete what nobody had a chance to read.
-        """
-        return [
-            evolve(segment, modified=segment.modified + self._away)
-            if segment.number < self._found[name]
-            else segment
-            for segment in sealed
-        ]
 
 
 def _ignore(_: Event) -> None:
