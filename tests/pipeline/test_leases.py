@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mdserver.pipeline.common import object_store
+from mdserver.pipeline.common import leases, object_store
 from mdserver.pipeline.common.leases import FREE, BusyError, LeaseTimes, leased
 from mdserver.pipeline.common.object_store import RemoteStore
 from mdserver.pipeline.common.requirements import PipelineError
@@ -55,6 +55,57 @@ def test_an_owner_whose_lock_was_taken_is_told(remote: RemoteStore) -> None:
             time.sleep(0.2)
     assert told == "the tables: the lock _checkpoints/archive.lock was lost: start the job again"
     assert remote.content(NAME) == other
+
+
+def test_the_answer_to_a_renewal_may_be_lost(
+    remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store made the change, and its owner does not know the version of it."""
+    change = RemoteStore.replace
+
+    def replace(self: RemoteStore, name: str, content: bytes, version: str) -> str | None:
+        change(self, name, content, version)
+        raise PipelineError("no answer")
+
+    monkeypatch.setattr(leases, "CHECKED_S", 0.0)
+    with leased(remote, NAME, "the tables", NEVER) as held:
+        before = remote.content(NAME)
+        with monkeypatch.context() as patched:
+            patched.setattr(RemoteStore, "replace", replace)
+            held()
+        assert remote.content(NAME) != before
+        held()
+    assert remote.content(NAME) == FREE
+
+
+def test_an_owner_that_was_suspended_asks_the_store(
+    remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clock did not go on meanwhile, and another process took the lock."""
+    monkeypatch.setattr(leases, "CHECKED_S", 0.0)
+    with leased(remote, NAME, "the tables", NEVER) as held:
+        held()
+        remote.put(NAME, b"of another process")
+        assert complaint(held) is not None
+    assert remote.content(NAME) == b"of another process"
+
+
+def test_a_lock_counts_from_its_request(
+    remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer came later than another process would have waited for the next change."""
+    create = RemoteStore.create_version
+    times = LeaseTimes(renew_s=600.0, watch_s=601.0)
+
+    def answered_late(self: RemoteStore, name: str, content: bytes) -> str | None:
+        made = create(self, name, content)
+        time.sleep(1.1)
+        return made
+
+    monkeypatch.setattr(leases, "CHECKED_S", 600.0)
+    monkeypatch.setattr(RemoteStore, "create_version", answered_late)
+    with leased(remote, NAME, "the tables", times) as held:
+        assert complaint(held) is not None
 
 
 def complaint(held: Callable[[], None]) -> str | None:

@@ -1,6 +1,7 @@
 """Objects in a folder and in an object store: whole or not there, and never replaced."""
 
 import os
+import socket
 import threading
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mdserver.pipeline.common import object_store
-from mdserver.pipeline.common.object_store import FolderStore, ObjectStore
+from mdserver.pipeline.common.object_store import FolderStore, ObjectStore, RemoteStore
 from mdserver.pipeline.common.requirements import PipelineError
 
 
@@ -67,6 +68,26 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"no folder")
     with pytest.raises(PipelineError, match=r"a/b: (Not a directory|File exists)"):
         FolderStore(tmp_path).create("a/b", b"x")
+
+
+def test_what_comes_behind_a_name_is_listed_alone(store: ObjectStore) -> None:
+    for name in ("x/1", "x/2", "x/3", "x/4/a", "y/5"):
+        store.create(name, b"-")
+    assert store.sizes("x", "1") == {"2": 1, "3": 1}
+    assert store.sizes("x", "3") == store.sizes("missing", "1") == {}
+
+
+def test_a_store_that_does_not_answer_is_one_line_with_the_setting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        store = RemoteStore("s3://b/x", request_s=0.2, retry_s=0.1)
+        with pytest.raises(PipelineError, match=r"timed out \(AWS_TIMEOUT, [^\n]* more time\)\Z"):
+            store.create("a", b"x")
 
 
 def test_a_uri_of_a_folder(tmp_path: Path) -> None:

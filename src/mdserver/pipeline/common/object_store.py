@@ -27,9 +27,28 @@ from mdserver.pipeline.common.requirements import PipelineError
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 RETRY_S = 60.0
 """How long a request that fails is tried again before the job ends."""
+REQUEST_S = 600.0
+"""How long a request may take: a segment of 64 MB, at 1 Mbit/s."""
+CONNECT_S = 10.0
+"""How long a connection may take to be made."""
 LEFT_S = 3600.0
 """How old a file is that no living process is writing."""
+HTTP_SETTINGS = (
+    "allow_http",
+    "allow_invalid_certificates",
+    "connect_timeout",
+    "http1_only",
+    "http2_only",
+    "pool_idle_timeout",
+    "pool_max_idle_per_host",
+    "proxy_ca_certificate",
+    "proxy_excludes",
+    "proxy_url",
+    "timeout",
+    "user_agent",
+)
 REASON_CHARACTERS_MAX = 300
+TIMED_OUT = re.compile(r"kind: Timeout|TimedOut")
 ERROR_BODY = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 
 
@@ -55,8 +74,11 @@ class ObjectStore(Protocol):
     def fetch(self, name: str, path: Path) -> None:
         """Copy an object into a file. Raises FileNotFoundError if there is none."""
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the sizes of the objects directly below a folder, by the last part of the name."""
+    def sizes(self, folder: str, after: str = "") -> dict[str, int]:
+        """Return the sizes of the objects directly below a folder, by the last part of the name.
+
+        Only of those whose last part sorts behind `after`.
+        """
 
     def folders(self, folder: str) -> list[str]:
         """Return the last part of the name of each folder directly below a folder, sorted."""
@@ -146,12 +168,12 @@ class FolderStore:
         """Copy an object into a file. Raises FileNotFoundError if there is none."""
         path.write_bytes(self.content(name))
 
-    def sizes(self, folder: str) -> dict[str, int]:
+    def sizes(self, folder: str, after: str = "") -> dict[str, int]:
         """Return the sizes of the objects directly below a folder, by the last part of the name."""
         found = {}
         for path in self._below(folder):
             with contextlib.suppress(FileNotFoundError):
-                if path.is_file():
+                if path.name > after and path.is_file():
                     found[path.name] = path.stat().st_size
         return found
 
@@ -200,7 +222,7 @@ def _make(folder: Path) -> None:
 class RemoteStore:
     """An object store that is reached by HTTP. Raises PipelineError without its library."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, *, request_s: float = REQUEST_S, retry_s: float = RETRY_S) -> None:
         self.uri = uri
         try:
             from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
@@ -213,9 +235,12 @@ class RemoteStore:
         self._exists: type[Exception] = AlreadyExistsError
         self._differs: type[Exception] = PreconditionError
         self._failures: tuple[type[Exception], ...] = (BaseError, OSError, ValueError)
+        options: Any = _client_options(urlsplit(uri).scheme, request_s)
         with self._told():
             self._store: Any = from_url(
-                uri, retry_config={"retry_timeout": timedelta(seconds=RETRY_S)}
+                uri,
+                client_options=options,
+                retry_config={"retry_timeout": timedelta(seconds=retry_s)},
             )
 
     def check(self) -> None:
@@ -281,11 +306,16 @@ class RemoteStore:
             for part in self._store.get(name):
                 file.write(part)
 
-    def sizes(self, folder: str) -> dict[str, int]:
+    def sizes(self, folder: str, after: str = "") -> dict[str, int]:
         """Return the sizes of the objects directly below a folder, by the last part of the name."""
         with self._told():
-            found = self._store.list_with_delimiter(folder)["objects"]
-        return {each["path"].rpartition("/")[2]: each["size"] for each in found}
+            if after:
+                pages = self._store.list(folder, offset=f"{folder}/{after}")
+                found = [each for page in pages for each in page]
+            else:
+                found = self._store.list_with_delimiter(folder)["objects"]
+        parts = ((each["path"].rpartition("/"), each["size"]) for each in found)
+        return {name: size for (above, _, name), size in parts if above == folder}
 
     def folders(self, folder: str) -> list[str]:
         """Return the last part of the name of each folder directly below a folder, sorted."""
@@ -303,9 +333,26 @@ class RemoteStore:
             raise PipelineError(f"{self.uri}: {_reason(error)}") from error
 
 
+def _client_options(scheme: str, request_s: float) -> dict[str, Any]:
+    """Return the settings of the HTTP client: limits of time, and what the environment says.
+
+    The library looks into the environment only if it is given none of them.
+    """
+    prefix = {"s3": "AWS", "s3a": "AWS", "gs": "GOOGLE"}.get(scheme, "AZURE")
+    given = {name: os.environ.get(f"{prefix}_{name.upper()}") for name in HTTP_SETTINGS}
+    return {
+        "timeout": timedelta(seconds=request_s),
+        "connect_timeout": timedelta(seconds=CONNECT_S),
+        **{name: value for name, value in given.items() if value is not None},
+    }
+
+
 def _reason(error: Exception) -> str:
     """Return what an object store said, as one sentence."""
     said = ERROR_BODY.search(str(error))
     if said is not None:
         return f"{said[1]}: {said[2]}" if said[2] else said[1]
-    return str(error).partition("\n")[0][:REASON_CHARACTERS_MAX]
+    told = str(error).partition("\n")[0][:REASON_CHARACTERS_MAX]
+    if TIMED_OUT.search(str(error)) is None:
+        return told
+    return f"{told}: timed out (AWS_TIMEOUT, GOOGLE_TIMEOUT or AZURE_TIMEOUT gives it more time)"
