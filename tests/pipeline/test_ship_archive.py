@@ -1,5 +1,6 @@
 """The archive of a place that members ship to: each message once, whoever comes and goes."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,26 @@ def test_what_members_shipped_is_archived_once(
     assert sum(each.rows or 0 for each in run_archive(spark, place, tables)) == 1
     assert places(tables) == [("/a/1", 1), ("/a/2", 1), ("/a/2", 2)]
     assert run_archive(spark, place, tables) == []
+
+
+def test_an_older_copy_that_was_shipped_alone_is_refused(spark: Any, tmp_path: Path) -> None:
+    """The place has nothing that was archived any more, and gets what a restored journal has."""
+    journal, place, tables = tmp_path / "journal", tmp_path / "place", tmp_path / "tables"
+    place.mkdir()
+    write(journal, "/a/1")
+    shutil.copytree(journal, tmp_path / "copy")
+    for subject in ("/a/2", "/a/3", "/a/4"):
+        write(journal, subject)
+    ship(journal, str(place))
+    run_archive(spark, str(place), tables)
+    assert run_archive(spark, str(place), tables) == []
+    for path in place.rglob("seg-*"):
+        path.unlink()
+    assert run_archive(spark, str(place), tables) == [], "nothing is there to compare with"
+    write(tmp_path / "copy", "/a/5")
+    ship(tmp_path / "copy", str(place))
+    with pytest.raises(PipelineError, match="an older copy: its last segment is 2, and 4"):
+        run_archive(spark, str(place), tables)
 
 
 def test_a_journal_that_was_archived_where_it_was_is_gone_on_with(

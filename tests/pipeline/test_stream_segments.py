@@ -15,7 +15,7 @@ def test_a_list_that_lacks_a_segment_is_no_hole() -> None:
         uri = "s3://b"
         lists: ClassVar = [["1", "3"], ["1", "2", "3", "4"]]
 
-        def sizes(self, folder: str) -> dict[str, int]:
+        def sizes(self, folder: str, after: str = "") -> dict[str, int]:
             assert folder == f"messages/{'0' * 32}"
             return {f"seg-00000000000{number}.jsonl": 5 for number in self.lists.pop(0)}
 
@@ -28,7 +28,7 @@ def test_a_segment_that_no_list_has_is_a_hole() -> None:
     class Listing:
         uri = "s3://b"
 
-        def sizes(self, folder: str) -> dict[str, int]:
+        def sizes(self, folder: str, after: str = "") -> dict[str, int]:
             return {"seg-000000000002.jsonl": 5, "seg-000000000004.jsonl": 6, "other": 7}
 
     store: ObjectStore = Listing()  # type: ignore[assignment]

@@ -33,10 +33,25 @@ class ShippedStream:
     def __str__(self) -> str:
         return f"{self.store.uri}/{self.folder}"
 
+    def sizes(self, first: int) -> dict[int, int]:
+        """Return the sizes of the segments from `first` on, by their numbers."""
+        after = _file_name(first - 1) if first > 1 else ""
+        found = self.store.sizes(self.folder, after)
+        numbers = ((number_of(name), size) for name, size in found.items())
+        return {number: size for number, size in numbers if number is not None and number >= first}
+
+    def last(self, first: int) -> int | None:
+        """Return the greatest number of a segment from `first` on, None if there is none."""
+        return max(self.sizes(first), default=None)
+
+
+def _file_name(number: int) -> str:
+    return f"seg-{number:012d}.jsonl"
+
 
 def name_of(stream: str, identifier: str, number: int) -> str:
     """Return the name of a segment."""
-    return f"{stream}/{identifier}/seg-{number:012d}.jsonl"
+    return f"{stream}/{identifier}/{_file_name(number)}"
 
 
 def number_of(name: str) -> int | None:

@@ -108,7 +108,7 @@ class JournalSource:
         known = segments.identified(self.folder / stream)
         return None if known is None else known.identifier
 
-    def last(self, stream: str) -> int | None:
+    def last(self, stream: str, read: int = 0) -> int | None:  # noqa: ARG002
         """Return the number of the stream's last segment, None if `stream.id` does not say it."""
         known = segments.identified(self.folder / stream)
         return None if known is None else known.number
@@ -150,9 +150,12 @@ class ShippedSource:
         """Return the stream's identifier."""
         return self.of.identifier
 
-    def last(self, stream: str) -> int | None:  # noqa: ARG002
-        """Return None: the number of the stream's last segment is not known there."""
-        return None
+    def last(self, stream: str, read: int = 0) -> int | None:  # noqa: ARG002
+        """Return the greatest number of a segment, None if there is none.
+
+        If there is one from `read` on, those before it are not listed.
+        """
+        return self.of.last(read) or self.of.last(0)
 
 
 def segment_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:

@@ -95,24 +95,20 @@ class StoredSegments:
 
     def walk(self, first: int) -> Iterator[Listed | Missing]:
         """Yield the segments from `first` on, and the holes before them."""
-        sizes = self._sizes(first)
+        sizes = self.source.sizes(first)
         if len(sizes) <= max(sizes, default=first - 1) - first:
             # A list is made while segments are added, so it may lack one and have a later one.
             # They are added in order: a second list, up to the last number of the first one, does
             # not lack any that exists.
             last = max(sizes)
-            sizes = {number: size for number, size in self._sizes(first).items() if number <= last}
+            again = self.source.sizes(first)
+            sizes = {number: size for number, size in again.items() if number <= last}
         expected = first
         for number in sorted(sizes):
             if expected < number:
                 yield Missing(expected, number - 1)
             yield Listed(number, sizes[number])
             expected = number + 1
-
-    def _sizes(self, first: int) -> dict[int, int]:
-        found = self.source.store.sizes(self.source.folder)
-        numbers = ((shipped.number_of(name), size) for name, size in found.items())
-        return {number: size for number, size in numbers if number is not None and number >= first}
 
     def exists(self, number: int) -> bool:
         """Return whether a segment is there."""

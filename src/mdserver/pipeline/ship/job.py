@@ -10,8 +10,10 @@ this order:
 
 A run that ended between the two finds the object, compares it with the segment, and goes on with 2.
 If they differ, the journal is an older copy, whose server gave the number again: the job ends with
-a line. Segments are sent in the order of their numbers, so a number that is missing in the store,
-although a later one is there, was missing in the journal.
+a line, after the other streams were sent. So it does if the store has a greater number than the
+journal gave, or than that of a segment that it lacks, as the objects of an older copy's numbers may
+have been deleted there. Segments are sent in the order of their numbers, so a number that is
+missing in the store, although a later one is there, was missing in the journal.
 """
 
 import contextlib
@@ -56,6 +58,10 @@ class Shipped:
 Report = Callable[[Shipped], None]
 
 
+class OlderCopyError(PipelineError):
+    """The place has other segments of a stream than its journal."""
+
+
 def run_ship(
     journal: Path, store: ObjectStore, tell: Report, *, once: bool, poll_s: float = POLL_S
 ) -> None:
@@ -68,8 +74,19 @@ def run_ship(
     with _alone(journal):
         store.check()
         attend(journal)
+        checked: set[str] = set()
         while True:
-            sent = sum(_send_stream(journal, name, store, tell) for name in streams(journal))
+            sent = 0
+            refused: OlderCopyError | None = None
+            for name in streams(journal):
+                try:
+                    for report in _sent(journal, name, store, checked):
+                        tell(report)
+                        sent += 1
+                except OlderCopyError as error:
+                    refused = refused or error
+            if refused is not None:
+                raise refused
             if once and not sent:
                 return
             if not sent:
@@ -111,16 +128,21 @@ def _alone(journal: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _send_stream(journal: Path, name: str, store: ObjectStore, tell: Report) -> int:
-    """Send the sealed segments of a stream that are behind its position; return how many."""
+def _sent(journal: Path, name: str, store: ObjectStore, checked: set[str]) -> Iterator[Shipped]:
+    """Send the sealed segments of a stream that are behind its position, and yield the reports.
+
+    `checked` has the streams that were compared with the place in this run.
+    """
     folder = journal / name
-    sent = 0
     hole: Missing | None = None
     try:
         known = segments.identified(folder)
         if known is None:
             _check_begun(folder)
-            return 0
+            return
+        if known.identifier not in checked:
+            _check_last(store, folder, known.identifier, known.number)
+            checked.add(known.identifier)
         positions = segments.positions(folder)
         if READER not in positions:  # a stream that began after this run
             segments.attend(folder, READER)
@@ -133,12 +155,10 @@ def _send_stream(journal: Path, name: str, store: ObjectStore, tell: Report) -> 
             if report is None:
                 break
             segments.set_position(folder, READER, found, known.identifier)
-            tell(report)
-            sent += 1
+            yield report
             hole = None
     except OSError as error:
         raise PipelineError(f"{folder}: {error.strerror}") from error
-    return sent
 
 
 def _check_begun(folder: Path) -> None:
@@ -165,25 +185,39 @@ def _send(
     if now is None or now.identifier != identifier:
         return None  # the stream was replaced meanwhile
     name = shipped.name_of(folder.name, identifier, number)
-    new = store.create(name, content)
-    if not new:
-        _compare(store, name, content, path)
+    new = not _is_there(store, name, content, path)
+    if new:
+        # Before the object is made: nothing but an older copy has an earlier number to send.
+        _check_last(store, folder, identifier, number)
+        if not store.create(name, content) and not _is_there(store, name, content, path):
+            raise PipelineError(f"{store.uri}/{name} was deleted meanwhile: start the job again")
     lag_s = max(0.0, (time.time_ns() - modified) / NS_PER_S)
     seconds = time.monotonic() - began
     lines = content.count(b"\n")
     return Shipped(folder.name, number, lines, len(content), new, seconds, lag_s, hole)
 
 
-def _compare(store: ObjectStore, name: str, content: bytes, path: Path) -> None:
-    """Raise PipelineError if an object is not what the segment is."""
+def _check_last(store: ObjectStore, folder: Path, identifier: str, number: int) -> None:
+    """Raise OlderCopyError if the place has a segment of this stream behind this number."""
+    there = shipped.ShippedStream(store, folder.name, identifier)
+    last = there.last(number + 1)
+    if last is not None:
+        raise _older_copy(f"{there} has segment {last}, which comes after {number} of {folder}")
+
+
+def _is_there(store: ObjectStore, name: str, content: bytes, path: Path) -> bool:
+    """Return whether an object is there. Raises OlderCopyError if it is not what the segment is."""
     try:
         same = store.content(name) == content
     except FileNotFoundError:
-        raise PipelineError(
-            f"{store.uri}/{name} was deleted while it was compared: start the job again"
-        ) from None
+        return False
     if not same:
-        raise PipelineError(
-            f"{store.uri}/{name} is not the segment {path}: the journal is an older copy, whose"
-            " server gave the number again. Ship it to another place, and archive that as well"
-        )
+        raise _older_copy(f"{store.uri}/{name} is not the segment {path}")
+    return True
+
+
+def _older_copy(what: str) -> OlderCopyError:
+    return OlderCopyError(
+        f"{what}: the journal is an older copy, whose server gave the number again. Ship it to"
+        " another place, and archive that as well"
+    )
