@@ -155,6 +155,35 @@ def test_of_two_writers_of_a_batch_one_is_refused(spark: Any, tmp_path: Path) ->
     assert values == [2.0]
 
 
+def test_a_batch_behind_one_that_is_no_longer_the_last_is_refused(
+    spark: Any, tmp_path: Path
+) -> None:
+    """As of a process that lost its lock, was suspended, and has planned other batches."""
+    names = schema.TABLES["stats"].names[:3]
+    frame = spark.createDataFrame([(1.0,)], "value double").select(
+        *(f.lit(None).alias(name) for name in names),
+        "value",
+        f.lit(0).cast("bigint").alias("batch_id"),
+    )
+
+    def commit(number: int, after: int, check: Any = delta.nothing) -> int | None:
+        batch = TableBatch("job", number, check, after={"stats": after})
+        return delta.commit_batch(tmp_path, "stats", batch, frame)
+
+    assert commit(10, 0) == 1
+    assert commit(20, 10) == 1
+    with pytest.raises(
+        PipelineError, match=r"another process has committed .* up to 20 and not 10"
+    ):
+        commit(22, 10)
+    with pytest.raises(PipelineError, match="up to 21 and not 20"):  # between files and commit
+        commit(22, 20, lambda: commit(21, 20) and None)
+    batch = TableBatch("job", 22, after={"stats": 20})
+    with pytest.raises(PipelineError, match="up to 21 and not 20"):
+        delta.commit_nothing(tmp_path, "stats", batch)
+    assert DeltaTable(tmp_path / "stats").to_pyarrow_table().num_rows == 3
+
+
 def test_one_stream_that_fails_ends_the_job(spark: Any, tmp_path: Path) -> None:
     """Also where its error is a page of Java, and the other streams would go on for ever."""
     journal, tables = tmp_path / "journal", tmp_path / "tables"

@@ -27,7 +27,7 @@ that were deleted before their batch is repeated are named one by one, for the s
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from attrs import frozen
 
@@ -231,6 +231,7 @@ class JournalArchive:
     def _open(self, name: str, identifier: str | None) -> None:
         """Begin with a stream that is there: find its position, and check that it is the same."""
         table = rows.STREAMS[name].table
+        self._run.held()
         for each in (table, "quarantine"):
             delta.table(self._run.tables, each)
         if identifier is None and self._several:
@@ -246,6 +247,7 @@ class JournalArchive:
             spark=False,
             identifier=identifier,
             several=self._several,
+            held=self._run.held,
         )
         read = delta.table(self._run.tables, table).transaction_version(checkpoint.job) or 0
         self._check(checkpoint, read)
@@ -266,7 +268,7 @@ class JournalArchive:
         """
         name = checkpoint.stream
         checkpoint.check(self.source.identity(self._run.spark, name))
-        last = self.source.last(name)
+        last = self.source.last(name, read)
         if last is not None and last < read:
             older = f"its last segment is {last}, and {read} segments of it were archived"
         elif not self._is_known(checkpoint, read):
@@ -301,8 +303,9 @@ class JournalArchive:
         planned = plan(segments, read, self.source.batch_bytes, end)
         if planned is None:
             return False
+        after = {rows.STREAMS[name].table: read, "quarantine": aside}
         try:
-            self._archive(checkpoint, planned, read)
+            self._archive(checkpoint, planned, read, after)
         except Exception as error:
             gone = not all(segments.exists(number) for number in planned.numbers)
             if gone and not isinstance(error, PipelineError):
@@ -311,7 +314,13 @@ class JournalArchive:
         self._read[name] = planned.end
         return True
 
-    def _archive(self, checkpoint: StreamCheckpoint, planned: SegmentPlan, read: int) -> None:
+    def _archive(
+        self,
+        checkpoint: StreamCheckpoint,
+        planned: SegmentPlan,
+        read: int,
+        after: Mapping[str, int],
+    ) -> None:
         """Carry out a plan, in the order that the module describes, and report it."""
         began = time.monotonic()
         stream = rows.STREAMS[checkpoint.stream]
@@ -321,6 +330,7 @@ class JournalArchive:
             planned.end,
             lambda: self._check_all(checkpoint, read),
             source=checkpoint.number,
+            after=after,
         )
         segments = self.source.segments(stream.name)
         written = Written(0)
@@ -332,6 +342,7 @@ class JournalArchive:
         else:  # all its segments are missing, but its number must be in the table
             delta.commit_nothing(self._run.tables, stream.table, batch)
         if planned.numbers and planned.numbers[-1] == planned.end:
+            self._run.held()
             with contextlib.suppress(FileNotFoundError):
                 checkpoint.note(self._run.tables, planned.end, segments.mark(planned.end))
         self.source.done(stream.name, planned.end, checkpoint.source)
@@ -369,4 +380,5 @@ class JournalArchive:
                 "src_pos": rest.last,
                 "batch_id": planned.end,
             }
+            self._run.held()
             delta.append_rows(self._run.tables, "quarantine", job, rest.last, [row])

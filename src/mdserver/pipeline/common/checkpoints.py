@@ -168,6 +168,17 @@ def _loaded(tables: Tables, name: str) -> StreamCheckpoint | None:
         ) from None
 
 
+def _claimed(tables: Tables, stream: str, number: int) -> int:
+    """Return the first number from this one on that no other process has for a stream's source.
+
+    In an object store a process that lost its lock may be at the same point.
+    """
+    if isinstance(tables, RemoteTables):
+        while not tables.store.create(f"{FOLDER}/{stream}-{number}.claim", b""):
+            number += 1
+    return number
+
+
 def is_moved(name: str, source: Mapping[str, str]) -> bool:
     """Return whether a part of an identity may change, because an identifier goes with it.
 
@@ -185,17 +196,21 @@ def opened(
     spark: bool = True,
     identifier: str | None = None,
     several: bool = False,
+    held: Callable[[], None] = lambda: None,
 ) -> StreamCheckpoint:
     """Return the stream's checkpoint, made if there is none, or begun anew for a `new` source.
 
     With `spark` a streaming query of Spark's has a part of it. `identifier` is that of a journal's
-    stream; with `several` it is one of several journals, which have a checkpoint each. Raises
-    PipelineError if the source is another one than before, if Spark's part is gone, or if the
-    checkpoint is damaged or of an earlier release.
+    stream; with `several` it is one of several journals, which have a checkpoint each. `held` is
+    called before each change, and raises PipelineError if another process may write to the tables.
+    Raises PipelineError if the source is another one than before, if Spark's part is gone, or if
+    the checkpoint is damaged or of an earlier release.
     """
     file, known = _known(tables, stream, identifier, several=several)
     if known is None or new:
-        checkpoint = StreamCheckpoint(stream, sources(tables, stream) + 1, source)
+        held()
+        number = _claimed(tables, stream, sources(tables, stream) + 1)
+        checkpoint = StreamCheckpoint(stream, number, source)
     else:
         known.check(source)
         if spark:
@@ -210,6 +225,7 @@ def opened(
             " archive into another folder, or give --new-source to archive this journal from its"
             f" beginning. {SECOND_TIME}"
         )
+    held()
     _write(tables, file, json.dumps(asdict(checkpoint)).encode())
     return checkpoint
 

@@ -43,7 +43,9 @@ class TableBatch:
     `number` grows from batch to batch, and is the same for a batch that comes again. `check` is
     called when the rows have been read and staged; if it raises, they are not committed. `source`
     counts the sources that the job had, each with its own batches. `reached` are further
-    transactions of the same commit: how far the batch comes, by name.
+    transactions of the same commit: how far the batch comes, by name. `after` has the numbers of
+    the batches before this one, by table: it is refused by a table of it that has another one, as
+    another process has gone on there.
     """
 
     job: str
@@ -51,6 +53,7 @@ class TableBatch:
     check: Callable[[], None] = nothing
     source: int = 1
     reached: Mapping[str, int] = field(factory=dict)
+    after: Mapping[str, int] = field(factory=dict)
 
 
 def reached_by(node: str) -> str:
@@ -175,17 +178,22 @@ class Staged:
     files: list[AddAction | RemoveAction]
     rows: int
     partitions: list[str]
+    after: int | None = None
+    """The number of the batch before this one, None if it may be any."""
 
 
 def stage(tables: Tables, name: str, batch: TableBatch, frame: DataFrame) -> Staged | None:
     """Write the rows of a batch beside the table and return the files.
 
-    Returns None if the batch is in the table already.
+    Returns None if the batch is in the table already. Raises PipelineError if another process
+    committed a part of it.
     """
     target = table(tables, name)
     done = target.transaction_version(batch.job)
     if done is not None and done >= batch.number:
         return None
+    after = batch.after.get(name)
+    _check_after(target, batch, after)
     partitions = schema.PARTITIONS.get(name, [])
     # Each attempt has a folder of its own: another one may be alive, and still commit its files.
     staged = f"data/{batch.job}/b{batch.number}-{secrets.token_hex(4)}"
@@ -195,18 +203,28 @@ def stage(tables: Tables, name: str, batch: TableBatch, frame: DataFrame) -> Sta
     with places.written(tables, name, staged) as folder:
         writer.parquet(str(folder / staged))
         adds, rows = add_actions(folder, staged, partitions)
-    return Staged(target, adds, rows, partitions)
+    return Staged(target, adds, rows, partitions, after)
+
+
+def _check_after(target: DeltaTable, batch: TableBatch, after: int | None) -> None:
+    """Raise PipelineError unless the batch is the next one of its job in this table."""
+    done = target.transaction_version(batch.job) or 0
+    if after is not None and done != after:
+        raise PipelineError(
+            f"{target.table_uri}: another process has committed batches of {batch.job}, up to"
+            f" {done} and not {after}: end one of the two, and start the other again"
+        )
 
 
 def commit(staged: Staged, batch: TableBatch) -> None:
     """Make staged files part of the table, in the transaction (job, number) of the batch.
 
-    Raises deltalake's CommitFailedError if another writer of the same job got there first, and what
-    the batch's check raises.
+    Raises deltalake's CommitFailedError if another writer of the same job got there first, or
+    PipelineError if that was with another batch, and what the batch's check raises.
     """
-    batch.check()
     target = staged.table
     for left in reversed(range(COMMITS_MAX)):
+        batch.check()
         try:
             commit_staged(target, staged.files, batch, staged.partitions)
             return
@@ -217,6 +235,7 @@ def commit(staged: Staged, batch: TableBatch) -> None:
             done = target.transaction_version(batch.job)
             if not left or (done is not None and done >= batch.number):
                 raise
+            _check_after(target, batch, staged.after)
 
 
 def commit_batch(tables: Tables, name: str, batch: TableBatch, frame: DataFrame) -> int | None:
@@ -234,7 +253,9 @@ def commit_batch(tables: Tables, name: str, batch: TableBatch, frame: DataFrame)
 
 def commit_nothing(tables: Tables, name: str, batch: TableBatch) -> None:
     """Commit a batch without rows, so that the table has its number."""
-    commit(Staged(table(tables, name), [], 0, schema.PARTITIONS.get(name, [])), batch)
+    target, after = table(tables, name), batch.after.get(name)
+    _check_after(target, batch, after)
+    commit(Staged(target, [], 0, schema.PARTITIONS.get(name, []), after), batch)
 
 
 def append_rows(

@@ -37,8 +37,9 @@ class TableCompaction:
             self._compacted[name] = now
             with (
                 contextlib.suppress(checkpoints.BusyError),
-                checkpoints.alone(self._tables, COMPACTION),
+                checkpoints.alone(self._tables, COMPACTION) as held,
             ):
+                held()
                 delta.compact(self._spark, self._tables, name)
 
 
@@ -61,11 +62,12 @@ def run_maintain(spark: SparkSession, folder: Tables, tell: Callable[[Maintained
     found = [name for name in schema.TABLES if tables.exists(folder, name)]
     if not found:
         raise PipelineError(f"{folder} has no tables: run `mdserver pipeline archive` first")
-    with checkpoints.alone(folder, COMPACTION):
+    with checkpoints.alone(folder, COMPACTION) as held:
         for name in found:
             began = time.monotonic()
             joined = 0
             with contextlib.suppress(checkpoints.BusyError), _writers_away(folder, name):
+                held()
                 joined = delta.compact(spark, folder, name)
             files = len(tables.opened(folder, name).file_uris())
             tell(Maintained(name, joined, files, time.monotonic() - began))
