@@ -191,6 +191,9 @@ def test_a_store_that_refuses_ends_the_job_with_a_line(bucket: str, tmp_path: Pa
     [
         ("hdfs://name/x", "hdfs:// is no place that is known: give a folder, file:// or s3://"),
         ("s3://key:secret@bucket/x", "an address with a password would be seen by all users"),
+        ("s3://key:se/secret@bucket/x", "an address with a password would be seen by all users"),
+        ("s3://key@secret/x", "an address with a password would be seen by all users"),
+        ("abfss://key:secret@account/x", "an address with a password would be seen by all users"),
         ("missing", "missing is no folder: make it, or mount what it stands for"),
     ],
 )

@@ -45,9 +45,10 @@ def one_row_each(messages: DataFrame, tables: Tables) -> Iterator[DataFrame]:
             f.unix_micros(f.min("ts_pub")).alias("first"),
             f.unix_micros(f.max("ts_pub")).alias("last"),
             f.count_if(f.col("ts_pub").isNull()).alias("untimed"),
+            f.count("*").alias("rows"),
         ).first()
         assert times is not None
-        files = files_of(archive.opened(tables, "messages"))
+        files = files_of(archive.opened(tables, "messages")) if times["rows"] else []
         if not times["untimed"] and times["first"] is not None:
             first, last = (
                 EPOCH + dt.timedelta(microseconds=us)

@@ -105,7 +105,8 @@ def opened(place: str) -> ObjectStore:
             f"{parts.scheme}:// is no place that is known: give a folder, file:// or"
             f" {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
         )
-    if parts.password is not None:
+    # By the whole text: a secret may have a slash, behind which a URI has no password any more.
+    if ":" in parts.netloc or ("@" in place and parts.scheme not in ("abfs", "abfss")):
         raise PipelineError(
             "an address with a password would be seen by all users of the computer: give"
             " credentials by the environment"
@@ -134,6 +135,8 @@ class FolderStore:
         path = self.path / name
         with self._told(path):
             if path.exists():
+                # Whoever made it may have ended before this.
+                sync_folder(path.parent)
                 return False
             _make(path.parent)
             fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -146,6 +149,7 @@ class FolderStore:
                 try:
                     path.hardlink_to(fresh)
                 except FileExistsError:
+                    sync_folder(path.parent)
                     return False
             finally:
                 fresh.unlink(missing_ok=True)

@@ -185,12 +185,18 @@ def _send(
     if now is None or now.identifier != identifier:
         return None  # the stream was replaced meanwhile
     name = shipped.name_of(folder.name, identifier, number)
-    new = not _is_there(store, name, content, path)
-    if new:
-        # Before the object is made: nothing but an older copy has an earlier number to send.
+    # Before the object is made: only an older copy has a number to send that comes before others
+    # in the place, and is not there.
+    try:
         _check_last(store, folder, identifier, number)
-        if not store.create(name, content) and not _is_there(store, name, content, path):
-            raise PipelineError(f"{store.uri}/{name} was deleted meanwhile: start the job again")
+    except OlderCopyError:
+        if not _is_there(store, name, content, path):
+            raise
+    new = store.create(name, content)
+    if not new and not _is_there(store, name, content, path):
+        raise PipelineError(
+            f"{store.uri}/{name} was deleted while it was compared: start the job again"
+        )
     lag_s = max(0.0, (time.time_ns() - modified) / NS_PER_S)
     seconds = time.monotonic() - began
     lines = content.count(b"\n")
