@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mdserver.journal.segments import sync_folder
 from mdserver.pipeline.common import object_store
 from mdserver.pipeline.common.object_store import FolderStore, ObjectStore, RemoteStore
 from mdserver.pipeline.common.requirements import PipelineError
@@ -54,14 +55,46 @@ def test_what_is_read_and_listed(store: ObjectStore, tmp_path: Path) -> None:
             read("x/3")
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    for name, moment in ((".b.0123", 0.0), (".b.4567", time.time())):
+def test_what_killed_processes_left_is_removed_once_a_run(tmp_path: Path) -> None:
+    def leave(name: str, moment: float) -> None:
+        (tmp_path / "a").mkdir(exist_ok=True)
         (tmp_path / "a" / name).write_bytes(b"half")
         os.utime(tmp_path / "a" / name, (moment, moment))
-    FolderStore(tmp_path).create("a/b", b"whole")
-    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [".b.4567", "b"]
-    assert FolderStore(tmp_path).sizes("a") == {"b": 5}
+
+    def names() -> list[str]:
+        return sorted(path.name for path in (tmp_path / "a").iterdir())
+
+    young = f".b.{'1' * 16}"
+    leave(f".b.{'0' * 16}", 0.0)
+    leave(f".other.{'2' * 16}", 0.0)
+    leave(young, time.time())
+    leave(".keep", 0.0)
+    store = FolderStore(tmp_path)
+    store.create("a/b", b"whole")
+    assert names() == [young, ".keep", "b"]
+    assert store.sizes("a") == {"b": 5}
+    leave(f".b.{'3' * 16}", 0.0)
+    store.create("a/c", b"whole")
+    assert f".b.{'3' * 16}" in names()
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_run_syncs_the_folders_that_an_earlier_one_made(
+    there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that ended after it had made a folder may not have synced the one above."""
+    (tmp_path / "x" / "y").mkdir(parents=True)
+    if there:
+        (tmp_path / "x" / "y" / "b").write_bytes(b"whole")
+    synced: list[Path] = []
+
+    def sync(folder: Path) -> None:
+        synced.append(folder)
+        sync_folder(folder)
+
+    monkeypatch.setattr(object_store, "sync_folder", sync)
+    assert FolderStore(tmp_path).create("x/y/b", b"whole") is not there
+    assert set(synced) == {tmp_path, tmp_path / "x", tmp_path / "x" / "y"}
 
 
 def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:

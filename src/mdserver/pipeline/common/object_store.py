@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from attrs import frozen
+from attrs import field, frozen
 
 from mdserver.journal.segments import sync_folder
 from mdserver.pipeline.common.requirements import PipelineError
@@ -33,6 +33,8 @@ CONNECT_S = 10.0
 """How long a connection may take to be made."""
 LEFT_S = 3600.0
 """How old a file is that no living process is writing."""
+LEFT = re.compile(r"\..+\.[0-9a-f]{16}")
+"""The name of a file that is to become an object."""
 HTTP_SETTINGS = (
     "allow_http",
     "allow_invalid_certificates",
@@ -119,6 +121,8 @@ class FolderStore:
     """A folder as a store."""
 
     path: Path
+    _tidy: set[Path] = field(factory=set, init=False, eq=False, repr=False)
+    """The folders in which this run has made sure of what earlier runs did."""
 
     @property
     def uri(self) -> str:
@@ -136,7 +140,7 @@ class FolderStore:
         with self._told(path):
             if path.exists():
                 # Whoever made it may have ended before this.
-                sync_folder(path.parent)
+                self._sync_up(path.parent)
                 return False
             _make(path.parent)
             fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
@@ -145,7 +149,10 @@ class FolderStore:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
-                _remove_left(path, fresh.stat().st_mtime - LEFT_S)
+                if path.parent not in self._tidy:
+                    _remove_left(path.parent, fresh.stat().st_mtime - LEFT_S)
+                    self._sync_up(path.parent)
+                    self._tidy.add(path.parent)
                 try:
                     path.hardlink_to(fresh)
                 except FileExistsError:
@@ -185,6 +192,13 @@ class FolderStore:
         """Return the last part of the name of each folder directly below a folder, sorted."""
         return sorted(path.name for path in self._below(folder) if path.is_dir())
 
+    def _sync_up(self, folder: Path) -> None:
+        """Sync a folder and those above it in the store: who made them may have ended before."""
+        for each in (folder, *folder.parents):
+            sync_folder(each)
+            if each == self.path:
+                return
+
     def _below(self, folder: str) -> list[Path]:
         with self._told(self.path / folder):
             try:
@@ -203,14 +217,15 @@ class FolderStore:
             raise PipelineError(f"{path}: {error.strerror}") from error
 
 
-def _remove_left(path: Path, before: float) -> None:
-    """Remove what processes that were killed left of an object before a time of this file system.
+def _remove_left(folder: Path, before: float) -> None:
+    """Remove what processes that were killed left before a time of this file system.
 
     What is younger may be of a process that is at work.
     """
-    for left in path.parent.glob(f".{path.name}.*"):
-        with contextlib.suppress(FileNotFoundError):
-            if left.stat().st_mtime < before:
+    for left in folder.iterdir():
+        # It takes room and does no harm, so an object is made also if this is refused.
+        with contextlib.suppress(OSError):
+            if LEFT.fullmatch(left.name) and left.stat().st_mtime < before:
                 left.unlink()
 
 
