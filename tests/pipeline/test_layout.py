@@ -47,6 +47,37 @@ def test_files_are_sorted_and_have_statistics_before_and_after_compaction(
     assert delta.compact(spark, folder, "messages") == 0
 
 
+@pytest.mark.parametrize("asked", [1, 2, 3])
+def test_a_compaction_that_lost_its_lock_does_not_go_on(
+    asked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may be at work on the table by then, so each step asks before it begins."""
+    delta.append_rows(tmp_path, "quarantine", "job", 1, [{}])
+    delta.append_rows(tmp_path, "quarantine", "job", 2, [{}])
+    calls: list[None] = []
+    vacuums: list[None] = []
+    vacuum = DeltaTable.vacuum
+
+    def noted(*args: Any, **options: Any) -> list[str]:
+        vacuums.append(None)
+        return vacuum(*args, **options)
+
+    monkeypatch.setattr(DeltaTable, "vacuum", noted)
+
+    def held() -> None:
+        calls.append(None)
+        if len(calls) == asked:
+            raise PipelineError("lost")
+
+    no_spark: Any = None
+    with pytest.raises(PipelineError, match="lost"):
+        delta.compact(no_spark, tmp_path, "quarantine", held)
+    table = DeltaTable(tmp_path / "quarantine")
+    assert len(table.file_uris()) == (2 if asked == 1 else 1)
+    assert bool(vacuums) is (asked == 3)
+    assert not (tmp_path / "quarantine" / "_delta_log" / "_last_checkpoint").exists()
+
+
 def check_files(folder: Path, count: int) -> None:
     """Each file is sorted, and the log says of each which subjects and numbers it has."""
     table = DeltaTable(folder / "messages")

@@ -305,21 +305,26 @@ def commit_staged(
     )
 
 
-def compact(spark: SparkSession, tables: Tables, name: str) -> int:
+def compact(
+    spark: SparkSession, tables: Tables, name: str, held: Callable[[], None] = nothing
+) -> int:
     """Join the small files of a table, and delete files that are no longer needed.
 
     Returns how many files were joined into fewer ones. A table that is sorted stays sorted. Deleted
     are files that no version of the last `KEEP_FILES_H` hours names, those of crashed attempts
     among them, and commits of the log that are older than its retention. Readers and writers go on
-    meanwhile.
+    meanwhile. `held` is called before each step; if it raises, the table is left as it is then.
     """
+    held()
     target = table(tables, name)
     if name in schema.SORT:
         joined = compaction.join_sorted(spark, target, tables, name)
     else:
         metrics = target.optimize.compact(target_size=compaction.TARGET_FILE_BYTES)
         joined = metrics["numFilesRemoved"]
+    held()
     target.vacuum(retention_hours=KEEP_FILES_H, dry_run=False, full=True)
+    held()
     target.create_checkpoint()
     target.cleanup_metadata()
     return joined

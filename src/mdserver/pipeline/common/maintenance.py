@@ -39,8 +39,7 @@ class TableCompaction:
                 contextlib.suppress(checkpoints.BusyError),
                 checkpoints.alone(self._tables, COMPACTION) as held,
             ):
-                held()
-                delta.compact(self._spark, self._tables, name)
+                delta.compact(self._spark, self._tables, name, held)
 
 
 @frozen
@@ -67,8 +66,7 @@ def run_maintain(spark: SparkSession, folder: Tables, tell: Callable[[Maintained
             began = time.monotonic()
             joined = 0
             with contextlib.suppress(checkpoints.BusyError), _writers_away(folder, name):
-                held()
-                joined = delta.compact(spark, folder, name)
+                joined = delta.compact(spark, folder, name, held)
             files = len(tables.opened(folder, name).file_uris())
             tell(Maintained(name, joined, files, time.monotonic() - began))
 
