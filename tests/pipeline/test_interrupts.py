@@ -1,4 +1,4 @@
-"""Ctrl-C in a terminal, which reaches all processes of a job: its status, no word of Spark."""
+"""Ctrl-C, which reaches all processes of a job, and SIGTERM: its status, no word of Spark."""
 
 import contextlib
 import os
@@ -61,9 +61,14 @@ def in_a_group(arguments: list[str]) -> Iterator["subprocess.Popen[str]"]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
+def ended(
+    process: "subprocess.Popen[str]", number: signal.Signals = signal.SIGINT
+) -> tuple[int, str]:
     """Interrupt the group; the status, and what was printed until no process of it is left."""
-    os.killpg(process.pid, signal.SIGINT)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
     _, errors = process.communicate(timeout=PATIENCE_S)
     # The JVM warns of a module of its own whenever it starts.
     lines = [line for line in errors.splitlines() if "incubator modules" not in line]
@@ -76,11 +81,12 @@ def has_java(pid: int) -> bool:
     return any(Path(f"/proc/{child}/comm").read_text().strip() == "java" for child in children)
 
 
-def test_while_it_archives(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
+def test_while_it_archives(tmp_path: Path, number: signal.Signals, status: int) -> None:
     with archiving(tmp_path) as process:
         assert process.stdout is not None
         assert "1 rows" in process.stdout.readline()
-        assert ended(process) == (130, "")
+        assert ended(process, number) == (status, "")
 
 
 def test_while_it_waits_for_an_answer_of_the_jvm() -> None:

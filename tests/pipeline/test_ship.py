@@ -1,11 +1,13 @@
 """`mdserver ship`: every line once in the place that members share, whatever is killed."""
 
 import contextlib
+import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -345,3 +347,42 @@ def test_processes_that_are_killed_send_every_line_once(
             writer.delete(segments.read_by_all(writer.sealed, segments.positions(folder)))
     ship(tmp_path / "journal", FolderStore(tmp_path / "place"))
     assert lines_of(FolderStore(tmp_path / "place")) == written
+
+
+@pytest.mark.slow
+def test_a_process_that_sigterm_ends_leaves_nothing_behind(
+    tmp_path: Path, shipper: Callable[[], subprocess.Popen[str]]
+) -> None:
+    """The signal comes while the file that is to become an object is being written."""
+    place = tmp_path / "place"
+    place.mkdir()
+    written = 0
+    deadline = time.monotonic() + 60
+    with StreamWriter(tmp_path / "journal" / "messages", 64 << 20) as writer:
+        process = shipper()
+        while not stopped_at_work(process, place):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            if len(list(place.rglob("seg-*"))) == written:
+                writer.append([bytes(8 << 20)])
+                writer.seal()
+                written += 1
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(60) == -signal.SIGTERM
+    assert list(place.rglob(".seg-*")) == []
+    ship(tmp_path / "journal", FolderStore(place))
+    assert len(lines_of(FolderStore(place))) == written
+
+
+def stopped_at_work(process: subprocess.Popen[str], place: Path) -> bool:
+    """Stop the process if it is writing a file that is no object yet."""
+    if not any(place.rglob(".seg-*")):
+        return False
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    for left in place.rglob(".seg-*"):
+        if not left.with_name(left.name[1:].rpartition(".")[0]).exists():
+            return True
+    process.send_signal(signal.SIGCONT)
+    return False

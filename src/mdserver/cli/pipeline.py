@@ -17,6 +17,7 @@ import click
 import trio
 
 from mdserver import limits
+from mdserver.cli.ending import end_in_order_on_sigterm
 from mdserver.cli.forms import format_option, print_result
 from mdserver.cli.job_options import figures_options, spark_options
 from mdserver.cli.job_sources import (
@@ -54,6 +55,7 @@ def command() -> None:
     it takes. They run in this process (Spark's `local[*]`) and listen on loopback alone, or on a
     cluster (docs/pipeline.md, "Deployment").
     """
+    end_in_order_on_sigterm()
 
 
 @command.command("archive")

@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 import click
 
+from mdserver.cli.ending import end_in_order_on_sigterm
 from mdserver.cli.forms import format_option, print_result
 from mdserver.cli.job_options import figures_options
 from mdserver.pipeline.common import object_store
@@ -49,6 +50,7 @@ def command(*, journal: Path, place: str, once: bool, outlets: Outlets, form: st
     extra mdserver[ship]. Of the place only listing, reading and making objects are asked, never
     changing or deleting: what has been archived is deleted by a rule of the bucket.
     """
+    end_in_order_on_sigterm()
     store = object_store.opened(place)
     with told("ship", outlets) as figures:
 
