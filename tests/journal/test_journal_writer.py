@@ -253,6 +253,42 @@ def test_the_time_in_which_no_writer_ran_is_no_age(tmp_path: Path) -> None:
     assert texts(tmp_path / "a") == [b"1", b"2"]
 
 
+class CutError(Exception):
+    """The process ended here."""
+
+
+@pytest.mark.parametrize("calls", range(4))
+def test_a_start_that_is_cut_while_it_sets_times_is_gone_on_with(
+    calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever files have their new times by then, and whichever is the newest of them."""
+    sealed_segments(tmp_path / "a", 2)
+    sealed_segments(tmp_path / "b", 2)
+    found = [each.path for name in "ab" for each in segments.sealed(tmp_path / name)]
+    for path, moment_s in zip(found, (100, 300, 250, 260), strict=True):
+        os.utime(path, (moment_s, moment_s))
+    left = [calls]
+    utime = os.utime
+
+    def cut(path: Path, **times: tuple[int, int]) -> None:
+        if not left[0]:
+            raise CutError
+        left[0] -= 1
+        utime(path, **times)  # type: ignore[call-overload]
+
+    def start(moment_s: int) -> None:
+        settings = WriterSettings()
+        JournalWriter(tmp_path, ("a", "b"), settings, clock=lambda: moment_s * NS_PER_S).close()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "utime", cut)
+        with pytest.raises(CutError):
+            start(10_000)
+    start(20_000)
+    assert [path.stat().st_mtime for path in found] == [19_800, 20_000, 19_950, 19_960]
+    assert not (tmp_path / "pause.json").exists()
+
+
 def test_two_writers_of_a_folder_are_refused_and_the_first_goes_on(tmp_path: Path) -> None:
     writer = JournalWriter(tmp_path, ("a", "b"), WriterSettings())
     with pytest.raises(JournalError, match="another process"):

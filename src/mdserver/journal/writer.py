@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 from attrs import evolve, frozen
 
 from mdserver import limits
@@ -40,6 +41,9 @@ from mdserver.journal import segments
 from mdserver.journal.segments import Repair, StreamWriter, SyncError
 from mdserver.journal.wal_lines import header
 from mdserver.limits import NS_PER_S
+
+PAUSE = "pause.json"
+"""The file of a journal with the times that a start is giving to its segments."""
 
 Step = Callable[[StreamWriter], None]
 """Something that the thread does with a stream in its turn. Raises OSError to be called again."""
@@ -149,8 +153,8 @@ class JournalWriter:
                 chained = header if name == last else None
                 stream = StreamWriter(folder / name, settings.segment_bytes_max, chained, clock)
                 self._streams[name] = opened.enter_context(stream)
+            self._pass_over_pause(folder / PAUSE, clock())
             opened.pop_all()
-        self._pass_over_pause(clock())
         self._tell: Callable[[Event], None] = _ignore
         self._changed = threading.Condition()
         self._queued: dict[str, list[Queued]] = {}
@@ -170,25 +174,63 @@ class JournalWriter:
         self._next_clean = 0.0
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
 
-    def _pass_over_pause(self, now: int) -> None:
+    def _pass_over_pause(self, noted: Path, now: int) -> None:
         """Set the times of the segments that were found on by how long no writer ran.
 
         Segments do not age in that time: a clock that is ahead at a start, or a pause, would delete
         what nobody had a chance to read. The times of the files are set as well, because the next
-        start would find segments of this run and take the pause for age.
+        start would find segments of this run and take the pause for age. What they are to be is
+        noted before, for the next start if this one ends in between.
         """
+        self._take_noted(noted)
         found = [segment for stream in self._streams.values() for segment in stream.sealed]
         away = now - max((segment.modified for segment in found), default=now)
-        if away <= 0:
+        if away > 0:
+            for stream in self._streams.values():
+                stream.sealed = [
+                    evolve(segment, modified=segment.modified + away) for segment in stream.sealed
+                ]
+        elif not noted.exists():
             return
+        # If a file system refuses, the next start counts the pause: that is what it knows.
+        with contextlib.suppress(OSError):
+            self._note_times(noted)
         for stream in self._streams.values():
-            stream.sealed = [
-                evolve(segment, modified=segment.modified + away) for segment in stream.sealed
-            ]
             for segment in stream.sealed:
-                # If a file system refuses, the next start counts the pause: that is what it knows.
                 with contextlib.suppress(OSError):
                     os.utime(segment.path, ns=(segment.modified, segment.modified))
+        with contextlib.suppress(OSError):
+            noted.unlink(missing_ok=True)
+
+    def _take_noted(self, noted: Path) -> None:
+        """Take the times that an earlier start noted, and may not have given to all files.
+
+        A later time of a file is its own: what was noted then is done, or of a file before it.
+        """
+        try:
+            times = msgspec.json.decode(noted.read_bytes(), type=dict[str, dict[int, int]])
+        except (OSError, msgspec.DecodeError):
+            return
+        for name, stream in self._streams.items():
+            known = times.get(name, {})
+            stream.sealed = [
+                evolve(each, modified=max(each.modified, known.get(each.number, 0)))
+                for each in stream.sealed
+            ]
+
+    def _note_times(self, noted: Path) -> None:
+        """Write down, so that it survives a power cut, which time each segment is to have."""
+        times = {
+            name: {segment.number: segment.modified for segment in stream.sealed}
+            for name, stream in self._streams.items()
+        }
+        fresh = noted.with_name(f"{noted.name}.new")
+        with fresh.open("wb") as file:
+            file.write(msgspec.json.encode(times))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(noted)
+        segments.sync_folder(noted.parent)
 
     @property
     def repairs(self) -> dict[str, Repair]:
