@@ -108,7 +108,9 @@ class SimulatedLog:
 class SimulatedMember:
     """A member that reads the log when it is told to, with one subscriber."""
 
-    def __init__(self, log: SimulatedLog, name: str = "m", **settings: Any) -> None:
+    def __init__(
+        self, log: SimulatedLog, name: str = "m", *, holds: bool = False, **settings: Any
+    ) -> None:
         self.log = log
         self.now = 1
         self.node = KafkaNode(
@@ -123,6 +125,7 @@ class SimulatedMember:
             random.Random(1),
             alone(name),
             "murmur2_random",
+            holds=holds,
         )
         self.at: dict[Partition, int] = {}
         self.produced: list[ProducedRecord] = []

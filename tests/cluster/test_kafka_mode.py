@@ -209,6 +209,73 @@ def test_without_kafka_publications_are_refused_and_subscribers_served(log: Simu
     ]
 
 
+def test_publications_held_while_kafka_is_away_are_acknowledged_when_it_is_back(
+    log: SimulatedLog,
+) -> None:
+    here = ready(log, numbers=True, holds=True)
+    here.subscribe(SUBJECT)
+    here.step(Reachability("Kafka cannot be reached"))
+    here.publish(SUBJECT, "1", number=1)
+    here.publish(SUBJECT, "2")
+    here.publish(SUBJECT, "3", qos="STANDARD")
+    assert results(here) == []
+    assert here.node.broker.publications.refusing is None
+    assert here.node.away() == "Kafka cannot be reached"
+    assert here.node.unready() is None  # clients stay
+    here.step(Reachability(None))
+    assert here.node.away() is None
+    here.deliver()
+    here.read()
+    assert here.contents == ["1", "2", "3"]
+    assert sorted(results(here)) == [(StatusName.PUBLISH_OK, one) for one in ("1", "2", "3")]
+
+
+def test_a_held_number_that_ended_as_uncertain_and_is_repeated_is_taken_once(
+    log: SimulatedLog,
+) -> None:
+    here = ready(log, numbers=True, holds=True)
+    here.subscribe(SUBJECT)
+    here.step(Reachability("Kafka cannot be reached"))
+    here.publish(SUBJECT, "1", number=1)
+    here.tick(11)
+    assert here.statuses[-1].certain is False
+    here.publish(SUBJECT, "1", number=1)
+    here.step(Reachability(None))
+    here.deliver()  # the producer had kept the first record, so both are written
+    here.read()
+    assert here.contents == ["1"]
+    assert results(here)[1:] == [(StatusName.PUBLISH_OK, "1")]
+    assert here.node.mode.counts().repeats == 1
+
+
+def test_beyond_the_bound_publications_are_refused_for_certain_while_kafka_is_away(
+    log: SimulatedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_waiting, "KAFKA_PENDING_MAX", 2)
+    here = ready(log, holds=True)
+    here.step(Reachability("Kafka cannot be reached"))
+    for content in ("1", "2", "3"):
+        here.publish(SUBJECT, content)
+    assert results(here) == [(StatusName.PUBLISH_FAILED, "3")]
+    assert here.statuses[-1].reason == "too many publications wait for Kafka here"
+    assert here.statuses[-1].certain is True
+    here.tick(11)  # those that ended as uncertain are still with the producer
+    here.publish(SUBJECT, "4")
+    assert here.statuses[-1].certain is True
+    here.step(Reachability(None))
+    here.deliver()
+    here.publish(SUBJECT, "5")
+    here.deliver()
+    assert results(here)[-1] == (StatusName.PUBLISH_OK, "5")
+
+
+def test_nothing_is_held_before_the_topics_are_known() -> None:
+    here = SimulatedMember(SimulatedLog(), holds=True)
+    here.step(Reachability("Kafka cannot be reached"))
+    assert here.node.broker.publications.refusing == "Kafka cannot be reached"
+    assert here.node.away() == here.node.unready() == "Kafka cannot be reached"
+
+
 # Records
 
 

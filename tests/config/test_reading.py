@@ -190,6 +190,7 @@ def test_mistakes_in_overrides() -> None:
         (["Extension.Audit.Cache=true"], "Extension.Audit.Cache = true: it needs a LogFolder"),
         (["MaxBatchingSpace=1KB"], "MaxBatchingSpace: it needs MaxBatchingTime"),
         (["Entitlement=Custom"], "Entitlement = Custom: it needs EntitlementCustom.Class"),
+        (["Kafka.Away=hold"], "Kafka.Away = hold: it needs ClusterEngine = kafka"),
         (["Listen="], "Listen and ListenEncrypted are both empty"),
         (
             ["ListenEncrypted=a, b:1", "KeyStore.a=x"],

@@ -99,6 +99,8 @@ class KafkaMode:
         pending: "PendingPublications",
         sequencer: "Sequencer",
         partitioner: str,
+        *,
+        holds: bool,
     ) -> None:
         self.sequencer = sequencer
         self.handlers: dict[type, Callable[[str, Any], None]] = {}
@@ -125,7 +127,10 @@ class KafkaMode:
         self._consumption = Consumption()
         self._repeats = Repeats()
         self._ready = False
-        self._away: str | None = "Kafka has not answered yet"
+        self.away: str | None = "Kafka has not answered yet"
+        """Why Kafka cannot be reached; None if it can be."""
+        self._holds = holds
+        """Whether publications wait while Kafka is away."""
         self._waiting = WaitingPublications()
         self._records = self._poison = self._strays = self._repeated = 0
         self._complaints = 0
@@ -182,11 +187,17 @@ class KafkaMode:
 
     def _refusal(self, topic: str) -> str | None:
         """Return why a publication to a topic is refused; None if it is not."""
-        if self._away is not None:
-            return self._away
+        refusing = self._refusing()
+        if refusing is not None:
+            return refusing
         if topic not in self._partitions:
             return f"there is no topic {topic} among those that this server consumes"
         return self._waiting.full()
+
+    def _refusing(self) -> str | None:
+        """Return why no publications are taken; None if they are, be it to wait for Kafka."""
+        # Without topics nobody knows what a subject belongs to, so there is nothing to hold.
+        return None if self._holds and self._topics else self.away
 
     def _propose(
         self, proposal: "Proposal", place: KeyPlace, records: list[ProducedRecord]
@@ -533,12 +544,12 @@ class KafkaMode:
             self._outgoing.log("joined", groups=self._broker.settings.groups)
 
     def _reachability(self, reachability: Reachability) -> None:
-        """Refuse publications while Kafka is away; subscribers are served from the cache."""
-        before, self._away = self._away, reachability.reason
-        self._broker.publications.refusing = self._away
-        if self._away is not None and before is None:
-            self._outgoing.log("kafka away", reason=self._away)
-        elif self._away is None and before is not None and self._topics:
+        """Refuse or hold publications while Kafka is away; the cache serves subscribers."""
+        before, self.away = self.away, reachability.reason
+        self._broker.publications.refusing = self._refusing()
+        if self.away is not None and before is None:
+            self._outgoing.log("kafka away", reason=self.away)
+        elif self.away is None and before is not None and self._topics:
             self._outgoing.log("kafka back")
 
     def _give_up(self, reason: str) -> None:
@@ -572,7 +583,7 @@ class KafkaMode:
         if self._missing:
             return f"there is no topic {self._missing[0]}: create it, or correct `topics`"
         if not self._topics:
-            return self._away or "no topic matches `topics.regex`"
+            return self.away or "no topic matches `topics.regex`"
         return self._consumption.behind()
 
     def greeted(self, peer: str, hello: "Hello") -> None:

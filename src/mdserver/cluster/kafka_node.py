@@ -41,6 +41,8 @@ class KafkaNode(Node):
         rng: "random.Random",
         cluster: "ClusterSettings",
         partitioner: str,
+        *,
+        holds: bool = False,
     ) -> None:
         super().__init__(settings, rng, cluster)
         self.mode = KafkaMode(
@@ -50,6 +52,7 @@ class KafkaNode(Node):
             self.pending,
             self.mode.sequencer,
             partitioner,
+            holds=holds,
         )
 
     def step(self, input: Any, now: int) -> "list[Output]":  # noqa: A002 - the design's word
@@ -104,3 +107,7 @@ class KafkaNode(Node):
     def unready(self) -> str | None:
         """Return why this member serves no clients now; None if it does."""
         return self.mode.unready()
+
+    def away(self) -> str | None:
+        """Return why Kafka cannot be reached; None if it can be."""
+        return self.mode.away

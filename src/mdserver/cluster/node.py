@@ -565,6 +565,10 @@ class Node:
             return None
         return self.told.unready or self.mode.unready()
 
+    def away(self) -> str | None:
+        """Return why a log that is kept elsewhere cannot be reached; None if it can be."""
+        return None
+
     def drained(self) -> str | None:
         """Return why no further clients should come, though present ones are served; or None."""
         if self.members.weight or self.settings.learner:

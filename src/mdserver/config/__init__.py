@@ -4,7 +4,7 @@ from mdserver.config.parameter import Parameter
 from mdserver.config.reading import Loaded, load
 from mdserver.config.sections.clients import FanoutEngine, SlowConsumerPolicy
 from mdserver.config.sections.journal import JournalDiskFull, JournalFsync
-from mdserver.config.sections.kafka import ClusterEngine
+from mdserver.config.sections.kafka import ClusterEngine, KafkaAway
 from mdserver.config.sections.logs import LogFormat, LogLevel
 from mdserver.config.sections.members import DeliveryMode
 from mdserver.config.sections.monitoring import MonitorKind
@@ -22,6 +22,7 @@ __all__ = [
     "FanoutEngine",
     "JournalDiskFull",
     "JournalFsync",
+    "KafkaAway",
     "Loaded",
     "LogFormat",
     "LogLevel",

@@ -15,7 +15,7 @@ from attrs import field, frozen
 
 from mdserver import limits
 from mdserver.config.parameter import Parameter
-from mdserver.config.sections.kafka import ClusterEngine
+from mdserver.config.sections.kafka import ClusterEngine, KafkaAway
 from mdserver.config.sections.rights import Entitlement
 from mdserver.config.table import PARAMETERS, Config
 from mdserver.config.values import Kind
@@ -221,6 +221,9 @@ def _beside_kafka(loaded: Loaded) -> Iterator[str]:
         if config.kafka_decoder_class:
             name = "Kafka.Decoder.Class"
             yield f"{loaded.origins[name]}: {name}: it needs ClusterEngine = kafka"
+        if config.kafka_away is KafkaAway.HOLD:
+            name = "Kafka.Away"
+            yield f"{loaded.origins[name]}: {name} = hold: it needs ClusterEngine = kafka"
         return
     if config.cluster_members:
         yield f"{where}members know nothing of each other, so leave ClusterMembers out"

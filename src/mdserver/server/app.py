@@ -276,6 +276,7 @@ class App:
             self.server.unready
             or (self.workers.unready if self.workers is not None else None)
             or node.broker.publications.refusing
+            or node.away()
             or node.unready()
             or node.drained()
         )

@@ -28,7 +28,7 @@ from mdserver.cluster.settings import alone, with_workers
 from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.cluster.wal import AnyWalEntry, WalBegun, WalRenamed
 from mdserver.cluster.wal_replay import WalError
-from mdserver.config import Config, JournalFsync
+from mdserver.config import Config, JournalFsync, KafkaAway
 from mdserver.errors import StartError
 from mdserver.journal.rows import written
 from mdserver.journal.segments import JournalError, StreamWriter
@@ -201,7 +201,8 @@ def build_node(
         secret = publisher_secret(config)
     broker = attrs.evolve(broker_settings(config), publisher_secret=secret)
     if partitioner is not None:
-        return KafkaNode(broker, rng, cluster, partitioner)
+        holds = config.kafka_away is KafkaAway.HOLD
+        return KafkaNode(broker, rng, cluster, partitioner, holds=holds)
     if store is None or store.begun is None:
         return Node(broker, rng, cluster, votes)
     if votes is None:

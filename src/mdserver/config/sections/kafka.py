@@ -18,6 +18,13 @@ class ClusterEngine(enum.Enum):
     KAFKA = "kafka"
 
 
+class KafkaAway(enum.Enum):
+    """What happens to publications while Kafka cannot be reached."""
+
+    REFUSE = "refuse"
+    HOLD = "hold"
+
+
 @attrs.frozen(kw_only=True, slots=False)
 class Kafka:
     """Kafka"""
@@ -43,6 +50,15 @@ class Kafka:
         values.PATH,
         Path("addons/kafka/producer.properties"),
         """How publications are written: a Java properties file of a Kafka producer.""",
+    )
+    kafka_away: KafkaAway = parameter(
+        "Kafka.Away",
+        values.choice(KafkaAway),
+        KafkaAway.REFUSE,
+        """What happens to publications while Kafka cannot be reached. `refuse`: they are refused,
+        and surely not taken. `hold`: they wait for Kafka; those that it has not acknowledged after
+        10 s end as uncertain, and may be taken nevertheless (docs/kafka.md, "While Kafka is
+        away").""",
     )
     kafka_decoder_class: str = parameter(
         "Kafka.Decoder.Class",
