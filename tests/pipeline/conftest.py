@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from mdserver.core.message import Entry, Publication
 from mdserver.journal.rows import checked, message_row
 from mdserver.journal.segments import StreamWriter
+from mdserver.limits import NS_PER_S
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.archive.batches import Archived
 from mdserver.pipeline.common import object_store, requirements, session
@@ -88,19 +89,24 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     return object_store.opened(f"{bucket}/{tmp_path.name}")
 
 
-def write_messages(folder: Path, publications: Sequence[Publication], first_seq: int = 1) -> None:
-    """A journal of these messages, in one segment."""
-    write_lines(folder / "messages", message_lines(publications, first_seq))
+def write_messages(
+    folder: Path, publications: Sequence[Publication], first_seq: int = 1, later_s: int = 0
+) -> None:
+    """A journal of these messages, in one segment; the first is `later_s` behind `BASE`."""
+    write_lines(folder / "messages", message_lines(publications, first_seq, later_s))
 
 
-def message_lines(publications: Sequence[Publication], first_seq: int = 1) -> list[bytes]:
+def message_lines(
+    publications: Sequence[Publication], first_seq: int = 1, later_s: int = 0
+) -> list[bytes]:
     """A line of the journal for each message; every subject's numbering begins at `first_seq`."""
     counts: dict[str, int] = {}
     lines = []
     for index, publication in enumerate(publications):
         seq = counts.get(publication.subject, first_seq - 1) + 1
         counts[publication.subject] = seq
-        row = message_row(Entry(1, seq, publication), 0, "h1", "n1", BASE + index * 1_000_000)
+        at = BASE + later_s * NS_PER_S + index * 1_000_000
+        row = message_row(Entry(1, seq, publication), 0, "h1", "n1", at)
         lines.append(checked(msgspec.json.encode(row)))
     return lines
 

@@ -137,12 +137,14 @@ def test_after_a_crash_each_message_is_there_once(
 ) -> None:
     write_messages(tmp_path / "journal", speeds("85", "95", "79"))
     derive(spark, server, tmp_path, engine=engine)
-    write_messages(tmp_path / "journal", speeds("91", "fast", "70", "99"), first_seq=4)
+    # Later ones: what a crash leaves unread is a batch with what comes then, in the order of time.
+    journal = tmp_path / "journal"
+    write_messages(journal, speeds("91", "fast", "70", "99"), first_seq=4, later_s=10)
     with monkeypatch.context() as patched:
         patched.setattr(owner, point, crash)
         with pytest.raises(PipelineError, match="deriving failed: crash"):
             derive(spark, server, tmp_path, engine=engine)
-    write_messages(tmp_path / "journal", speeds("60", "95"), first_seq=8)
+    write_messages(journal, speeds("60", "95"), first_seq=8, later_s=20)
     derive(spark, server, tmp_path, engine=engine)
     derive(spark, server, tmp_path, engine=engine)
     wanted = ["95", "79", "91", "70", "99", "60", "95"]
