@@ -75,3 +75,33 @@ def test_publications_without_a_number_are_no_part_of_the_numbering() -> None:
     assert lines.numbering.taken == {}
     lines.answered(ok(sent(lines)))
     assert list(lines.numbering.taken.values()) == [1]
+
+
+def gap(command: Publish, expected: int) -> Status:
+    return Status(StatusName.PUBLISH_FAILED, id=command.id, certain=True, expected=expected)
+
+
+def test_a_gap_before_a_repeat_does_not_prove_that_earlier_attempts_were_not_taken() -> None:
+    """They were still on their way, and are taken before the last repeat is answered."""
+    lines = opened()
+    for _ in range(3):
+        sent(lines)
+    first, second, third = repeated(lines)
+    lines.answered(Status(StatusName.PUBLISH_FAILED, id=first.id, certain=False))
+    lines.answered(gap(second, 1))
+    lines.answered(gap(third, 4))
+    lines.retry()
+    assert [command.number for command in lines.ready()] == [1, 2, 3]
+
+
+def test_a_gap_before_all_that_waits_has_it_numbered_anew() -> None:
+    """The server has forgotten the publisher."""
+    lines = opened()
+    lines.answered(ok(sent(lines)))
+    for _ in range(3):
+        sent(lines)
+    repeats = repeated(lines)
+    assert [command.number for command in repeats] == [2, 3, 4]
+    for command in repeats:
+        lines.answered(gap(command, 1))
+    assert [command.number for command in lines.ready()] == [1, 2, 3]

@@ -153,6 +153,17 @@ def test_a_conflated_subscription_counts_what_was_left_out() -> None:
     assert (receipt.seq_lo, receipt.n, receipt.conflated) == (9, 1, 3)
 
 
+@pytest.mark.parametrize("conflated", [True, False])
+def test_the_first_message_of_a_subject_that_was_forgotten_leaves_out_nothing(
+    conflated: bool,
+) -> None:
+    it = book(conflated=conflated)
+    give(it, 1, 2, 3)
+    give(it, 8, prev=Position(0, 0))
+    [receipt] = taken(it)
+    assert (receipt.seq_lo, receipt.seq_hi, receipt.n, receipt.conflated) == (1, 8, 4, 0)
+
+
 def test_a_subscription_that_is_made_again_has_another_session() -> None:
     it = book("/a/*")
     give(it, 1, key="/a/*")

@@ -385,11 +385,15 @@ def _repeats(line: Line, outgoing: UnresolvedPublication, status: Status) -> boo
         return False
     if status.expected is not None:
         # The first gap is repeated at once. After a second one with nothing taken in between the
-        # line waits for the retry timer, to give the server time. The refusal proves that this
-        # number was not taken: the server expects another one next.
+        # line waits for the retry timer, to give the server time.
         line.patient = line.patient or line.rounds > 0
         line.accepted = status.expected - 1
-        outgoing.uncertain = False
+        if outgoing is next(iter(line.queue.values())):
+            # All before it have results, so nobody fills the gap, and no attempt of the line can be
+            # taken. Behind others it could: an earlier attempt of this one may still be under way,
+            # and be taken after earlier attempts of those.
+            for each in line.queue.values():
+                each.uncertain = False
         return True
     if status.certain is False or outgoing.uncertain:
         # The certain failure of a repeat says nothing about the attempts before it.

@@ -214,8 +214,13 @@ class ReceiptBook:
         """Return the range that the message extends; a new one if it does not follow the last."""
         seq, at = event.seq, track.open
         last = at.seq_hi if at is not None else track.earlier[-1][1] if track.earlier else None
-        follows = last is None or seq == last + 1 or (event.prev and event.prev.seq == last)
-        skipped = seq - last - 1 if session.conflated and last is not None and seq > last else 0
+        gap = 0 if last is None else seq - last - 1
+        # A subject that was forgotten begins above a floor, and names seq 0 there: nothing is left
+        # out.
+        if gap > 0 and event.prev is not None and event.prev.seq == 0:
+            gap = 0
+        follows = gap == 0 or (event.prev and event.prev.seq == last)
+        skipped = gap if session.conflated and gap > 0 else 0
         if at is not None and (follows or skipped) and max(at.crc_at, at.fields_at) < _CRC_AT_HIGH:
             at.conflated += skipped
             return at
@@ -223,7 +228,7 @@ class ReceiptBook:
             self._close(track, now)
         twice = track.has(seq)
         # The server conflates for a client that reads too slowly as well, if that is its policy.
-        hole = last is not None and seq > last and not follows
+        hole = gap > 0 and not follows
         at = track.open = Range(
             session.name,
             history,

@@ -429,7 +429,12 @@ function isRepeated(line, outgoing, status) {
     // Once at once; another gap with nothing taken in between gives the server time.
     line.patient ||= line.rounds > 0;
     line.accepted = status.expected - 1;
-    outgoing.uncertain = false;
+    const [first] = line.queue.values();
+    if (outgoing === first) {
+      // All before it have results, so nobody fills the gap, and no attempt of the line can be
+      // taken. Behind others an earlier attempt may still be under way, and be taken after theirs.
+      for (const each of line.queue.values()) each.uncertain = false;
+    }
     return true;
   }
   if (status.certain === false || outgoing.uncertain) {
