@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mdserver.cluster.dedupe import FORGOTTEN, Numbers, Verdict
-from mdserver.cluster.log import FORGET, GroupLog, Tables
-from mdserver.core.message import Entry, Position, Publication
+from mdserver.cluster.log import FORGET, GroupLog, Tables, forgotten_by
+from mdserver.core.message import NO_FLOOR, Entry, Position, Publication
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
 
 LOG_KEPT = 3
@@ -33,16 +33,22 @@ class Model(RuleBasedStateMachine):
         """What follows from the first entries."""
         numbering: dict[str, int] = {}
         known: dict[str, Numbers] = {}
+        floor = NO_FLOOR
         for entry in self.entries[:length]:
             publication = entry.publication
             numbering[publication.subject] = entry.seq
-            if publication.subject == FORGET:
+            forgotten = forgotten_by(entry)
+            if forgotten is not None:
+                floor = forgotten.floor
+                for subject in forgotten.subjects:
+                    numbering.pop(subject, None)
+            elif publication.subject == FORGET:
                 known.pop(publication.publisher, None)
             elif publication.number:
                 numbers = known.setdefault(publication.publisher, Numbers())
                 numbers.last = publication.number
                 numbers.positions.append(Position(entry.epoch, entry.seq))
-        return Tables(numbering, known)
+        return Tables(numbering, known, floor)
 
     def publish(self, publications: list[Publication]) -> None:
         before = self.log.length
@@ -67,6 +73,15 @@ class Model(RuleBasedStateMachine):
     @rule(publisher=publishers)
     def forgets(self, publisher: str) -> None:
         self.publish([Publication(FORGET, b"", publisher=publisher)])
+
+    @rule(data=st.data())
+    def forgets_subjects(self, data: st.DataObject) -> None:
+        known = sorted(set(self.log.numbering) - {FORGET})
+        if known:
+            before = self.log.length
+            chosen = data.draw(st.lists(st.sampled_from(known), min_size=1, unique=True))
+            self.log.forget_subjects(self.epoch, chosen, before, 0)
+            self.entries += self.log.since(before)
 
     @rule(part=parts)
     def commits(self, part: int) -> None:
@@ -97,6 +112,7 @@ class Model(RuleBasedStateMachine):
     def tables_are_those_of_what_is_committed(self) -> None:
         wanted, tables = self.replayed(self.log.committed), self.log.tables()
         assert tables.numbering == wanted.numbering
+        assert tables.floor == wanted.floor
         assert tables.publishers == {
             name: Numbers(numbers.last, numbers.positions[-self.kept :])
             for name, numbers in wanted.publishers.items()
@@ -107,6 +123,7 @@ class Model(RuleBasedStateMachine):
         self.log.tables()  # leaves the log as it was
         wanted = self.replayed(len(self.entries))
         assert self.log.numbering == wanted.numbering
+        assert self.log.floor == wanted.floor
         for name in PUBLISHERS:
             numbers = wanted.publishers.get(name, Numbers())
             last, verdict = numbers.last, self.log.publishers.verdict
@@ -117,6 +134,14 @@ class Model(RuleBasedStateMachine):
                     position = numbers.positions[-1 - back] if back < self.kept else FORGOTTEN
                     found = verdict(name, last - back)
                     assert found == (Verdict.TAKEN, last + 1, position)
+
+    @invariant()
+    def no_number_of_a_subject_is_given_twice(self) -> None:
+        last: dict[str, int] = {}
+        for entry in self.entries:
+            subject = entry.publication.subject
+            assert entry.seq > last.get(subject, 0)
+            last[subject] = entry.seq
 
     @invariant()
     def no_more_is_kept_than_promised(self) -> None:

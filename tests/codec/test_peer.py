@@ -54,6 +54,21 @@ def test_members_that_know_the_password_meet() -> None:
     assert (left.done, left.peer, right.done, right.peer) == (True, "b:1", True, "a:1")
 
 
+class LaterGreeting(Greeting, frozen=True):
+    """The greeting of a version that says more in it."""
+
+    later: str = "unknown before"
+
+
+@pytest.mark.parametrize("later_dials", [True, False])
+def test_a_greeting_may_have_fields_that_the_other_side_does_not_know(later_dials: bool) -> None:
+    later = LaterGreeting("c:1", b"c" * 32)
+
+    left, right = meet(dialer=later) if later_dials else meet(listener=later)
+
+    assert (left.done, right.done) == (True, True)
+
+
 def test_another_password_is_refused_by_the_listener_first() -> None:
     with pytest.raises(RemoteProtocolError, match="ClusterPassword differs"):
         meet(passwords=("p", "q"))

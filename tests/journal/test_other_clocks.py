@@ -13,6 +13,7 @@ from simulation.chaos.members import fake_clock
 from tests.live import live_server, post
 
 PATIENCE_S = 60
+BRIEF = ("JournalSegmentTime=1s", "JournalAgeLimit=5min")
 SEALED = 8  # segments of one second each: the server looked for what is too old more than once
 
 
@@ -37,25 +38,8 @@ def test_a_segment_of_the_future_is_as_old_as_the_start_that_found_it(tmp_path: 
 
 @pytest.mark.slow
 def test_what_was_just_written_is_not_too_old_for_a_clock_an_hour_ahead(tmp_path: Path) -> None:
-    library = fake_clock()
-    if library is None:
-        pytest.skip("libfaketime is not installed")
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": str(library),
-        "FAKETIME": "+3600s",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-    settings = {
-        "Listen": "127.0.0.1:0",
-        "Entitlement": "None",
-        "Journal": "on",
-        "JournalFolder": str(tmp_path / "journal"),
-        "JournalSegmentTime": "1s",
-        "JournalAgeLimit": "5min",
-    }
-    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    with live_server(tmp_path, *words, environment=environment) as server:
+    words = with_journal(tmp_path / "journal", *BRIEF)
+    with live_server(tmp_path, *words, environment=hour_ahead()) as server:
         assert post(server.url, "/a/b")["status"] == "OK"
         deadline = time.monotonic() + PATIENCE_S
         while len(list((tmp_path / "journal" / "stats").glob("seg-*.jsonl"))) < SEALED:
@@ -67,30 +51,13 @@ def test_what_was_just_written_is_not_too_old_for_a_clock_an_hour_ahead(tmp_path
 @pytest.mark.slow
 def test_a_start_with_a_clock_an_hour_ahead_deletes_nothing(tmp_path: Path) -> None:
     """What a server before it sealed is not older for a time in which no server ran."""
-    library = fake_clock()
-    if library is None:
-        pytest.skip("libfaketime is not installed")
-    ahead = {
-        **os.environ,
-        "LD_PRELOAD": str(library),
-        "FAKETIME": "+3600s",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-    settings = {
-        "Listen": "127.0.0.1:0",
-        "Entitlement": "None",
-        "Journal": "on",
-        "JournalFolder": str(tmp_path / "journal"),
-        "JournalSegmentTime": "1s",
-        "JournalAgeLimit": "5min",
-    }
-    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    words = with_journal(tmp_path / "journal", *BRIEF)
     stats = tmp_path / "journal" / "stats"
     with live_server(tmp_path, *words) as server:
         assert post(server.url, "/a/b")["status"] == "OK"
     for _ in range(2):  # the second start finds segments that the first one sealed
         before = len(list(stats.glob("seg-*.jsonl")))
-        with live_server(tmp_path, *words, environment=ahead) as server:
+        with live_server(tmp_path, *words, environment=hour_ahead()) as server:
             deadline = time.monotonic() + PATIENCE_S
             while len(list(stats.glob("seg-*.jsonl"))) < before + SEALED:
                 assert time.monotonic() < deadline, server.log.read_text()
@@ -106,23 +73,8 @@ def test_a_row_is_not_written_again_because_the_clock_was_set_back(tmp_path: Pat
 
     The first server is killed, so its log may lack the commit, and the second commits once more.
     """
-    library = fake_clock()
-    if library is None:
-        pytest.skip("libfaketime is not installed")
-    ahead = {
-        **os.environ,
-        "LD_PRELOAD": str(library),
-        "FAKETIME": "+3600s",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
-    settings = {
-        "Listen": "127.0.0.1:0",
-        "Entitlement": "None",
-        "Journal": "on",
-        "JournalFolder": str(tmp_path / "journal"),
-    }
-    words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-    with live_server(tmp_path, *words, environment=ahead) as server:
+    words = with_journal(tmp_path / "journal")
+    with live_server(tmp_path, *words, environment=hour_ahead()) as server:
         assert post(server.url, "/a/b")["status"] == "OK"
         deadline = time.monotonic() + PATIENCE_S
         while not rows(tmp_path / "journal"):
@@ -133,6 +85,25 @@ def test_a_row_is_not_written_again_because_the_clock_was_set_back(tmp_path: Pat
     with live_server(tmp_path, *words) as server:
         assert post(server.url, "/a/b")["status"] == "OK"
     assert [row["seq"] for row in rows(tmp_path / "journal")] == [1, 2]
+
+
+def hour_ahead() -> dict[str, str]:
+    """The environment of a clock that is an hour ahead; skips the test without the means."""
+    library = fake_clock()
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    return {
+        **os.environ,
+        "LD_PRELOAD": str(library),
+        "FAKETIME": "+3600s",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+def with_journal(folder: Path, *settings: str) -> list[str]:
+    """The arguments of a server that keeps a journal in this folder."""
+    own = ("Listen=127.0.0.1:0", "Entitlement=None", "Journal=on", f"JournalFolder={folder}")
+    return [word for setting in (*own, *settings) for word in ("--set", setting)]
 
 
 def rows(journal: Path) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.dedupe import Verdict, too_many
-from mdserver.cluster.forgetting import Idleness
+from mdserver.cluster.forgetting import Idleness, SubjectSweep
 from mdserver.cluster.guards import Guard, Refusals
 from mdserver.cluster.log import GroupLog, Run
 from mdserver.cluster.messages import ForwardReplyItem, PromiseItem
@@ -115,6 +115,7 @@ class Coordinator:
         "refusals",
         "seeds",
         "state",
+        "sweep",
     )
 
     def __init__(
@@ -141,6 +142,7 @@ class Coordinator:
         self.base = 0
         self.deferred: list[tuple[int, str, ForwardReplyItem]] = []
         self.idleness = Idleness()
+        self.sweep: SubjectSweep | None = None
         self.refusals = Refusals()
 
     def transition(self, event: CoordinatorEvent) -> None:

@@ -1,4 +1,4 @@
-"""Forgetting publishers, so that their tables stay bounded.
+"""Forgetting publishers and subjects, so that their tables stay bounded.
 
 A publisher that is known may repeat its numbers and gets their positions; one that was forgotten
 begins anew, and what it repeats would be taken a second time. So it matters that all members forget
@@ -12,6 +12,13 @@ coordinator writes and every member applies. It is written in two cases:
   for the longest go (`Forgetting.make_room`), in groups that have more than their share.
 
 Tables are in the order in which publishers published last, so only the first ones are looked at.
+
+Subjects are forgotten likewise, if the configuration says after which time (`subject_idle`): those
+of which nothing is cached at the coordinator, and nothing was published for so long. The entry has
+the *floor* of the group from there on, which is at least the last number of each of them. A subject
+that is not in the table begins above the floor, so no number is given twice under one history id
+(spec/Forget.tla; docs/cluster.md, "Forgotten subjects"). The table of subjects is in no order, so
+it is looked through a part at a time (`SubjectSweep`).
 """
 
 from collections import deque
@@ -21,37 +28,85 @@ from typing import TYPE_CHECKING
 
 from mdserver.cluster.log import FORGET, GroupLog
 from mdserver.core.message import Publication
-from mdserver.limits import NS_PER_S, PUBLISHER_IDLE_S, PUBLISHERS_FORGOTTEN_AT_ONCE
+from mdserver.limits import (
+    NS_PER_S,
+    PUBLISHER_IDLE_S,
+    PUBLISHERS_FORGOTTEN_AT_ONCE,
+    SUBJECTS_FORGOTTEN_BYTES,
+    SUBJECTS_LOOKED_AT,
+)
 
 if TYPE_CHECKING:
     from mdserver.cluster.coordinator import Coordinator
+    from mdserver.core.replica import Replica
 
 IDLE = PUBLISHER_IDLE_S * NS_PER_S
-MARK_EVERY = 60 * NS_PER_S
+MARKS = 60
+"""A time for which something may be idle is measured in so many steps."""
 
 
 class Idleness:
-    """Measures, by one coordinator's own clock, for how long publishers published nothing.
+    """Measures, by one coordinator's own clock, for how long there were no entries of something.
 
     `marks`: the times (ns) at which it looked, and how long the log was then.
     """
 
-    __slots__ = ("_since", "marks")
+    __slots__ = ("_idle", "_since", "marks")
 
-    def __init__(self) -> None:
+    def __init__(self, idle: int = IDLE) -> None:
+        self._idle = idle
         self.marks: deque[tuple[int, int]] = deque()
         self._since = -1
 
-    def names(self, log: GroupLog, now: int, most: int) -> list[str]:
-        """Return at most `most` publishers that have had no entry in the log for `IDLE`."""
+    def since(self, log: GroupLog, now: int) -> int:
+        """Return how long the log was before all that time (ns); -1 if that is not known yet."""
         marks = self.marks
-        if not marks or marks[-1][0] + MARK_EVERY <= now:
+        if not marks or marks[-1][0] + self._idle // MARKS <= now:
             marks.append((now, log.length))
-        while marks[0][0] + IDLE <= now:
+        while marks[0][0] + self._idle <= now:
             self._since = marks.popleft()[1]
             if not marks:
                 marks.append((now, log.length))
-        return list(islice(log.publishers.idle(self._since), most))
+        return self._since
+
+    def names(self, log: GroupLog, now: int, most: int) -> list[str]:
+        """Return at most `most` publishers that have had no entry in the log for that time."""
+        return list(islice(log.publishers.idle(self.since(log, now)), most))
+
+
+class SubjectSweep:
+    """One coordinator's search for idle subjects: through the whole table, a part at a time.
+
+    `_left` are the subjects that this turn has not looked at; the next one begins at `_next` (ns).
+    """
+
+    __slots__ = ("_idle", "_idleness", "_left", "_next")
+
+    def __init__(self, idle: int) -> None:
+        self._idle = idle
+        self._idleness = Idleness(idle)
+        self._left: list[str] = []
+        self._next = 0
+
+    def subjects(self, log: GroupLog, replica: "Replica", now: int) -> tuple[list[str], int]:
+        """Return subjects that are idle, and the place behind which none of them has an entry."""
+        place = self._idleness.since(log, now)
+        if place < 0:
+            return [], 0
+        if not self._left and now >= self._next:
+            self._next = now + self._idle // MARKS
+            self._left = list(log.numbering)
+        found: list[str] = []
+        room = SUBJECTS_FORGOTTEN_BYTES
+        for _ in range(min(SUBJECTS_LOOKED_AT, len(self._left))):
+            subject = self._left.pop()
+            # With an entry that is not committed it is not idle, and the numbers differ.
+            if replica.unused(subject, log.numbering.get(subject, 0), place, now):
+                found.append(subject)
+                room -= len(subject)
+                if room < 0:
+                    break
+        return found, place
 
 
 class Forgetting:
@@ -80,6 +135,17 @@ class Forgetting:
         names = coordinator.idleness.names(log, now, PUBLISHERS_FORGOTTEN_AT_ONCE)
         if names:
             self._forget(coordinator, names, now)
+
+    def idle_subjects(
+        self, coordinator: "Coordinator", replica: "Replica", idle: int, now: int
+    ) -> None:
+        """Forget subjects of which nothing is cached, and nothing came for a time (ns)."""
+        sweep = coordinator.sweep
+        if sweep is None:
+            sweep = coordinator.sweep = SubjectSweep(idle)
+        subjects, place = sweep.subjects(coordinator.log, replica, now)
+        if subjects:
+            coordinator.log.forget_subjects(coordinator.epoch, subjects, place, now)
 
     def make_room(
         self, coordinator: "Coordinator", coming: Sequence[Publication], now: int

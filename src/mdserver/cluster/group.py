@@ -33,7 +33,7 @@ from mdserver.cluster.ballots import BallotItem, Ballots
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.guards import Guard
 from mdserver.cluster.leadership import Leadership
-from mdserver.cluster.log import FORGET, GroupLog, Run
+from mdserver.cluster.log import FORGET, GroupLog, Run, forgotten_by
 from mdserver.cluster.messages import (
     AcceptItem,
     AckItem,
@@ -323,7 +323,7 @@ class Group:
             self._outgoing.answer(contact, answer)
 
     def append(self, contact: str = "", item: ForwardItem | None = None) -> None:
-        """Number publications and replicate them; without any, forget publishers that are idle.
+        """Number publications and replicate them; without any, forget what is idle.
 
         Publications for another epoch are passed over: their contact learns of the newer one, and
         knows from its log which publications that has.
@@ -334,7 +334,7 @@ class Group:
             return
         start, runs = log.length, len(log.runs)
         if item is None:
-            self._forgetting.idle(coordinator, outgoing.now)
+            self._forget(coordinator)
         elif item.epoch == coordinator.epoch:
             publications = item.publications
             if len(log.publishers.table) + len(publications) > self._forgetting.share:
@@ -356,6 +356,17 @@ class Group:
         if self.tracing:
             self._trace_publish(coordinator, start)
         self.ack_here()
+
+    def _forget(self, coordinator: Coordinator) -> None:
+        """Forget publishers that are idle, and subjects if all members know what that is."""
+        now, replica = self._outgoing.now, self._broker.replica
+        idle = self._broker.settings.subject_idle
+        self._forgetting.idle(coordinator, now)
+        # Once a floor is committed, a majority refuses members of earlier versions for good, so a
+        # seed that is away is no reason to wait.
+        linked, forgot = self._outgoing.linked, replica.forgot(self.index)
+        if idle is not None and self._members.all_forget(linked, seeds=not forgot):
+            self._forgetting.idle_subjects(coordinator, replica, idle, now)
 
     def _trace_publish(self, coordinator: Coordinator, start: int) -> None:
         """Trace the appended publications by name, and that the seed of this member holds them."""
@@ -494,7 +505,7 @@ class Group:
         (invariants I7 and I8; in the specification `Learn`): so nothing is shown that a later epoch
         may drop.
         """
-        log, out, now = self.log, self._outgoing.out, self._outgoing.now
+        log, out = self.log, self._outgoing.out
         start = log.committed
         entries, runs = log.commit(length)
         if not entries:
@@ -503,12 +514,7 @@ class Group:
             self.trace("Learn", log.epoch)
         if self._wal.enabled:
             self._wal.committed(self.index, length)
-        shown: Sequence[Entry] = entries
-        if log.forgot:
-            shown = [entry for entry in entries if entry.publication.subject != FORGET]
-        self._broker.committed(self.index, shown, now, out)
-        if log.forgot:
-            self._broker.reached(self.index, length, now, out)
+        shown = self.show(entries)
         out.append(Committed(self.index, self.history, shown))
         contact = self._pending.contact
         for_workers: list[Run] = []
@@ -517,6 +523,34 @@ class Group:
                 for_workers += self._tell_results(start, entries, run)
         if self._workers is not None:
             self._workers.feed(self, start, entries, for_workers)
+
+    def show(self, entries: "list[Entry]") -> "Sequence[Entry]":
+        """Have subscribers get entries that were just committed, and return those that they get.
+
+        The others forget something. A subject may be published to again behind the entry that
+        forgets it, so that takes its turn among them.
+        """
+        broker, out, now = self._broker, self._outgoing.out, self._outgoing.now
+        if not self.log.forgot:
+            broker.committed(self.index, entries, now, out)
+            return entries
+        shown: list[Entry] = []
+        part: list[Entry] = []
+        for entry in entries:
+            if entry.publication.subject != FORGET:
+                part.append(entry)
+                continue
+            forgotten = forgotten_by(entry)
+            if forgotten is not None:
+                broker.committed(self.index, part, now, out)
+                shown += part
+                part = []
+                floor = forgotten.floor
+                broker.forget_subjects(self.index, forgotten.subjects, floor, now, out)
+        broker.committed(self.index, part, now, out)
+        shown += part
+        broker.reached(self.index, self.log.committed, now, out)
+        return shown
 
     def _tell_results(self, start: int, entries: "list[Entry]", run: Run) -> list[Run]:
         """Tell publishers at this member the results of a run; return those for its workers.

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from mdserver.cluster.dedupe import Numbers, Publisher, Publishers
-from mdserver.core.message import Entry, Publication, checksum
+from mdserver.core.message import NO_FLOOR, Entry, GroupFloor, Publication, checksum
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
 
 if TYPE_CHECKING:
@@ -41,7 +41,13 @@ MISSING = "acknowledged messages are missing"
 """The event in the server log when an elected log lacks what another member holds as committed."""
 
 FORGET = ""
-"""The subject of a log entry that forgets its publisher. No client can publish to it."""
+"""The subject of a log entry that forgets its publisher, or subjects. No client can publish to it.
+"""
+
+_SUBJECTS = "subjects"
+"""The publisher of an entry that forgets subjects: no identity of a client is so short a word, and
+members of earlier versions, which forget no subjects, take it for a publisher that they never knew.
+"""
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
@@ -54,10 +60,63 @@ class Run(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Tables(msgspec.Struct, array_like=True):
-    """The substitute for a log's dropped beginning: subject -> last seq, and the publishers."""
+    """The substitute for a log's dropped beginning: subject -> last seq, publishers, the floor."""
 
     numbering: dict[str, int]
     publishers: dict[str, Numbers]
+    floor: GroupFloor = NO_FLOOR
+
+
+class Forgotten(msgspec.Struct, frozen=True, array_like=True):
+    """The content of an entry that forgets subjects, and the floor of the group from there on."""
+
+    floor: GroupFloor
+    subjects: list[str]
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Forgotten).decode
+
+
+def forgetting(forgotten: Forgotten, now: int) -> Publication:
+    """Return the publication by which all members forget subjects, at the same place."""
+    return Publication(
+        FORGET, _encode(forgotten), text=False, publisher=_SUBJECTS, retained=False, time=now
+    )
+
+
+def forgotten_by(entry: Entry) -> Forgotten | None:
+    """Return the subjects that an entry forgets; None if it forgets none."""
+    publication = entry.publication
+    if publication.subject != FORGET or publication.publisher != _SUBJECTS:
+        return None
+    return _decode(publication.content)
+
+
+class _Removed:
+    """What an uncommitted entry took out of the tables, so that it can be taken back.
+
+    A publisher with its numbers; or subjects with theirs, and the floor before.
+    """
+
+    __slots__ = ("floor", "known", "numbers", "publisher")
+
+    def __init__(
+        self,
+        publisher: str,
+        known: Publisher | None,
+        numbers: dict[str, int],
+        floor: GroupFloor | None,
+    ) -> None:
+        self.publisher = publisher
+        self.known = known
+        self.numbers = numbers
+        self.floor = floor
+
+    def copied(self) -> "_Removed":
+        """Return a copy whose publisher does not change with this one's."""
+        known = None if self.known is None else self.known.copied()
+        return _Removed(self.publisher, known, self.numbers, self.floor)
 
 
 class LogSlice(msgspec.Struct, frozen=True, array_like=True):
@@ -81,16 +140,19 @@ class GroupLog:
     `epoch` is the newest epoch whose coordinator's log this one is a prefix of: the *accepted
     epoch* of a seed. `kept` bounds the committed entries that stay for members that were away,
     `numbers_kept` the numbers of each publisher whose repeats get their position.
-    `forgot`: the last commit had entries that are for the tables alone.
+    `forgot`: the last commit had entries that are for the tables alone. `floor` is what subjects
+    that `numbering` does not have begin above.
     """
 
     __slots__ = (
+        "_begun",
         "_removed",
         "_told",
         "base",
         "committed",
         "entries",
         "epoch",
+        "floor",
         "forgot",
         "kept",
         "length",
@@ -115,16 +177,23 @@ class GroupLog:
         self.runs: list[Run] = []
         self.numbering: dict[str, int] = {}
         self.publishers = Publishers(self.numbers_kept)
-        self._removed: dict[int, tuple[str, Publisher | None]] = {}
-        """Places of uncommitted entries that forget a publisher -> its name, and its numbers."""
+        self.floor = NO_FLOOR
+        self._removed: dict[int, _Removed] = {}
+        """Places of uncommitted entries that forget something -> what that was."""
+        self._begun: dict[int, None] = {}
+        """Places of uncommitted entries that are the first of their subject, above a floor."""
         self._told = 0
         self.forgot = False
 
     def number(self, epoch: int, publications: Iterable[Publication], run: Run | None) -> None:
         """Append publications under the next sequence numbers of their subjects."""
-        numbering, entries = self.numbering, self.entries
+        numbering, entries, floor = self.numbering, self.entries, self.floor.seq
         for publication in publications:
-            seq = numbering.get(publication.subject, 0) + 1
+            if floor and publication.subject not in numbering:
+                self._begun[self.length + 1] = None
+            # A subject that is not in the table may have been forgotten, so it begins above the
+            # floor, which is at least its last number (spec: "a subject begins above the floor").
+            seq = numbering.get(publication.subject, floor) + 1
             numbering[publication.subject] = seq
             self.length += 1
             entry = Entry(epoch, seq, publication, self.length)
@@ -141,12 +210,12 @@ class GroupLog:
         its entries answer, and these publications have no tickets.
         """
         assert self.committed == self.length, "entries are committed in their order"
-        numbering, length = self.numbering, self.length
+        numbering, length, floor = self.numbering, self.length, self.floor.seq
         entries: list[Entry] = []
         for proposal in proposals:
             publication = proposal.publication
             subject = publication.subject
-            seq = numbering[subject] = numbering.get(subject, 0) + 1
+            seq = numbering[subject] = numbering.get(subject, floor) + 1
             length += 1
             entries.append(Entry(epoch, seq, publication, length))
         self.length = self.committed = length
@@ -165,7 +234,10 @@ class GroupLog:
             if not entry.place:  # a member of an earlier version made it
                 entry = msgspec.structs.replace(entry, place=self.length)  # noqa: PLW2901
             self.entries.append(entry)
-            numbering[entry.publication.subject] = entry.seq
+            subject = entry.publication.subject
+            if self.floor.seq and subject not in numbering:
+                self._begun[self.length] = None
+            numbering[subject] = entry.seq
             if entry.publication.publisher:
                 self._note(entry)
         self.runs.extend(runs)
@@ -174,10 +246,27 @@ class GroupLog:
         """Note the last entry in the table of publishers, and what it takes to undo that."""
         publication = entry.publication
         if publication.subject == FORGET:
-            name = publication.publisher
-            self._removed[self.length] = name, self.publishers.forget(name)
+            self._removed[self.length] = self._forget(entry)
         elif publication.number:
             self.publishers.apply(entry, self.length)
+
+    def _forget(self, entry: Entry) -> _Removed:
+        """Take out of the tables what an entry forgets, and return it."""
+        forgotten = forgotten_by(entry)
+        if forgotten is None:
+            name = entry.publication.publisher
+            return _Removed(name, self.publishers.forget(name), {}, None)
+        numbering, before = self.numbering, self.floor
+        numbers = {one: numbering.pop(one) for one in forgotten.subjects if one in numbering}
+        # Of members the coordinator alone decides (spec: "forgetting raises the floor").
+        self.floor = forgotten.floor
+        return _Removed("", None, numbers, before)
+
+    def forget_subjects(self, epoch: int, subjects: list[str], place: int, now: int) -> None:
+        """Append an entry that forgets subjects, which have no entry behind a place."""
+        greatest = max(self.numbering.get(subject, 0) for subject in subjects)
+        floor = GroupFloor(epoch, max(self.floor.seq, greatest), max(self.floor.place, place))
+        self.number(epoch, [forgetting(Forgotten(floor, subjects), now)], None)
 
     def forget_publishers(self) -> None:
         """Forget all publishers; all entries have to be committed, so that none is taken back."""
@@ -190,7 +279,11 @@ class GroupLog:
             at = self.length
             entry = self.entries.pop()
             self.length -= 1
-            _take_back(entry, self.numbering, self.publishers, self._removed.pop(at, None))
+            removed = self._removed.pop(at, None)
+            if removed is not None and removed.floor is not None:
+                self.floor = removed.floor
+            begun = self._begun.pop(at, at) is None
+            _take_back(entry, self.numbering, self.publishers, removed, begun=begun)
         self.runs = [run for run in self.runs if run.start < length]
         self._told = min(self._told, len(self.runs))
         if self.runs and self.runs[-1].start + self.runs[-1].count > length:
@@ -275,7 +368,10 @@ class GroupLog:
         if self.forgot:
             self._removed = {at: held for at, held in self._removed.items() if at > length}
         if self.publishers.long:
-            self.publishers.committed(entries, [name for name, _ in self._removed.values()])
+            names = [removed.publisher for removed in self._removed.values()]
+            self.publishers.committed(entries, names)
+        if self._begun:
+            self._begun = {at: None for at in self._begun if at > length}
         if length - self.base > 2 * self.kept:
             self._drop()
         return entries, runs
@@ -319,13 +415,15 @@ class GroupLog:
     def tables(self) -> Tables:
         """Return the tables as they are at `committed`, for a member that has none of the log."""
         numbering, publishers = dict(self.numbering), self.publishers.copied()
+        floor = self.floor
         for at in range(self.length, self.committed, -1):
             entry = self.entries[at - 1 - self.base]
             removed = self._removed.get(at)
-            if removed is not None and removed[1] is not None:
-                removed = removed[0], removed[1].copied()
-            _take_back(entry, numbering, publishers, removed)
-        return Tables(numbering, publishers.told())
+            if removed is not None:
+                removed = removed.copied()
+                floor = floor if removed.floor is None else removed.floor
+            _take_back(entry, numbering, publishers, removed, begun=at in self._begun)
+        return Tables(numbering, publishers.told(), floor)
 
     def install(self, start: int, tables: Tables) -> None:
         """Replace the whole log by tables that stand for its first `start`, committed entries.
@@ -338,24 +436,30 @@ class GroupLog:
         self.base = self.committed = self.length = start
         self.numbering = dict(tables.numbering)
         self.publishers.take(tables.publishers, start)
+        self.floor = tables.floor
 
 
 def _take_back(
     entry: Entry,
     numbering: dict[str, int],
     publishers: Publishers,
-    removed: tuple[str, Publisher | None] | None,
+    removed: _Removed | None,
+    *,
+    begun: bool,
 ) -> None:
-    """Take the last entry of a log out of tables; `removed` is the publisher that it forgot."""
+    """Take the last entry of a log out of tables.
+
+    `removed` is what it forgot, `begun` whether it was the first of its subject above a floor.
+    """
     publication = entry.publication
-    if entry.seq > 1:
+    if entry.seq > 1 and not begun:
         numbering[publication.subject] = entry.seq - 1
     else:
         del numbering[publication.subject]
     if removed is not None:
-        name, known = removed
-        if known is not None:
-            publishers.remember(name, known)
+        numbering |= removed.numbers
+        if removed.known is not None:
+            publishers.remember(removed.publisher, removed.known)
     elif publication.number:
         publishers.undo(entry)
 

@@ -47,6 +47,7 @@ class Peer:
         "behind",
         "client",
         "follows",
+        "forgets",
         "greeted",
         "heard",
         "hears",
@@ -79,6 +80,7 @@ class Peer:
     def forget(self) -> None:
         """Forget what it said of itself: a new link begins with a new description."""
         self.greeted = False
+        self.forgets = False
         self.ready = False
         self.admitted = False
         self.standing_known = False
@@ -185,6 +187,7 @@ class Membership:
         if hello.incarnation < peer.incarnation and hello.admitted:
             return False
         peer.greeted = True
+        peer.forgets = hello.forgets
         peer.incarnation = max(hello.incarnation, peer.incarnation)
         peer.admitted = hello.admitted
         peer.client = hello.client
@@ -193,6 +196,15 @@ class Membership:
         peer.start = hello.start if hello.incarnation == peer.incarnation else 0
         peer.known = hello.known
         return True
+
+    def all_forget(self, linked: "Sequence[str]", *, seeds: bool) -> bool:
+        """Return whether all members that are linked, and all `seeds`, know what forgets subjects.
+
+        A member of an earlier version would not raise the floor, and as a coordinator would give
+        numbers a second time. A seed that is away may be of one.
+        """
+        others = dict.fromkeys((*self.seeds, *linked) if seeds else linked)
+        return all(self.peers[name].forgets for name in others if name != self.me)
 
     def heartbeat(self, name: str, heartbeat: "Heartbeat") -> bool:
         """Note what a member says of itself; return whether it misses others than before."""

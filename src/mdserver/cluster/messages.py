@@ -4,6 +4,8 @@ A message carries the share of many groups, each as an item that is named after 
 what a failure or a busy link costs does not grow with the number of groups. Messages and items are
 arrays on the wire, and messages are numbered (`tag`): names are of no matter there, the order of
 fields is. New fields go last, with a default, so that members of an earlier version are understood.
+Those pass over fields that they do not know and do not keep them: entries that such a member hands
+on lack them.
 
 The protocol relies on links that deliver in order, and that deliver nothing of an older connection
 after a new `PeerUp`. A link may lose the end of what was sent, which is why coordinators and
@@ -34,7 +36,8 @@ class Hello(PeerMessage, frozen=True, tag=1):
     """First on each link: who the sender is, and which incarnations of seeds it knows.
 
     `linked`: the members that it can speak to, among which may be some that no list names. `start`
-    is a random number of this start of the sender, `name` what people call it.
+    is a random number of this start of the sender, `name` what people call it. `forgets`: it knows
+    entries that forget subjects; members of earlier versions leave it out.
     """
 
     incarnation: int
@@ -44,6 +47,7 @@ class Hello(PeerMessage, frozen=True, tag=1):
     linked: Sequence[str] = ()
     start: int = 0
     name: str = ""
+    forgets: bool = False
 
 
 class LedGroup(Item, frozen=True):

@@ -489,6 +489,11 @@ class Node:
             self.mode.outdated(peer, hello)
             self.outgoing.out.append(msg.ClosePeer(peer, reason))
             return
+        if not hello.forgets and any(group.log.floor.seq for group in self.groups):
+            # It would give numbers of forgotten subjects a second time (`Membership.all_forget`).
+            reason = f"{peer} is of an earlier version, and does not know of forgotten subjects"
+            self.outgoing.out.append(msg.ClosePeer(peer, reason))
+            return
         for name in hello.linked:
             if self.members.stranger(name):
                 self.outgoing.out.append(msg.PeerDiscovered(name))

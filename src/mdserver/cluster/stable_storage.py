@@ -217,4 +217,5 @@ class StableStorage:
             self._outgoing.linked,
             self.start,
             self._settings.name,
+            True,
         )

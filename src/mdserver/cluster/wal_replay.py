@@ -22,7 +22,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.acceptor import Standing
-from mdserver.cluster.log import FORGET
 from mdserver.cluster.wal import (
     AnyWalEntry,
     WalAppended,
@@ -161,10 +160,10 @@ class _Replay:
 
     def _commit(self, index: int, length: int) -> None:
         """Commit entries of a group, into the cache of the broker; publishers get no result."""
-        log = self._groups[index].log
+        group = self._groups[index]
+        log = group.log
         if length <= log.committed:
             return
         entries, _ = log.commit(min(length, log.length))
-        shown = [entry for entry in entries if entry.publication.subject != FORGET]
-        self._broker.committed(index, shown, self._outgoing.now, self._outgoing.out)
+        group.show(entries)
         self._broker.reached(index, log.committed, self._outgoing.now, self._outgoing.out)

@@ -106,6 +106,7 @@ class Handshake:
         self._expected = expected
         self._binding = binding
         self._theirs: Greeting | None = None
+        self._theirs_sent = b""
         self.reader = FrameReader(
             frozenset((GREETING, PROOF, REFUSAL, TERMS, MESSAGE, PART)), PEER_FRAME_BYTES_MAX
         )
@@ -157,6 +158,7 @@ class Handshake:
             raise RefusedError(f"the other member refused the link: {text}")
         if kind == GREETING and self._theirs is None:
             self._theirs = decoded(payload, Greeting)
+            self._theirs_sent = payload
             self._compare(self._theirs)
             return self._proof(self._side) if self._side is Side.DIALER else b""
         if kind == PROOF and self._theirs is not None and not self.proven:
@@ -201,8 +203,9 @@ class Handshake:
             )
 
     def _proof(self, side: Side) -> bytes:
-        assert self._theirs is not None
-        ours, theirs = _encode(self._own), _encode(self._theirs)
+        # The greeting as it came: one of a later version may have fields that are not known here,
+        # and the proof of its sender covers them.
+        ours, theirs = _encode(self._own), self._theirs_sent
         first, second = (ours, theirs) if self._side is Side.DIALER else (theirs, ours)
         text = b"mdserver peer %s %d %s %d %s %s" % (
             side.value,

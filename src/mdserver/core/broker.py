@@ -156,6 +156,7 @@ class Broker:
         # cost each publication another call.
         self.committed = self.replica.committed
         self.reached = self.replica.reached
+        self.forget_subjects = self.replica.forget_subjects
         self.reset = self.replica.reset
         self.rename = self.replica.rename
         self.export_group = self.replica.export_group

@@ -23,7 +23,7 @@ from itertools import islice
 
 import msgspec
 
-from mdserver.core.message import Entry, Position, Publication
+from mdserver.core.message import NO_FLOOR, Entry, GroupFloor, Position, Publication
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import Bounds, ProposedFields, Snapshot, fields_bytes
 from mdserver.core.statistics import CacheStatistics, SubjectStatistics
@@ -117,10 +117,14 @@ def placed(image: SubjectImage, length: int) -> SubjectImage:
 
 
 class GroupImage(msgspec.Struct, frozen=True, array_like=True):
-    """Everything that a member holds of a subject group."""
+    """Everything that a member holds of a subject group.
+
+    `floor` stands for the subjects that were forgotten; members of earlier versions leave it out.
+    """
 
     history: str
     subjects: list[SubjectImage]
+    floor: GroupFloor = NO_FLOOR
 
 
 def entry_bytes(entry: Entry) -> int:
@@ -173,6 +177,8 @@ class Cache:
         """The subjects of each group; made when a group is first asked for."""
         self._indexed = 0
         """How often `_groups` was made."""
+        self.floors = [NO_FLOOR] * settings.groups
+        """By group: what is known of its forgotten subjects together."""
         self.bytes = 0
         self.expired = Dropped()
         self.evicted = Dropped()
@@ -227,7 +233,9 @@ class Cache:
 
     def _reserve(self, subject: str, now: int) -> bool:
         """Make room for a subject that is new; return False if there is none."""
-        if len(self._subjects) >= self._settings.subjects_max and not self._drop_unused(now):
+        # One goes for each that comes, also while nothing is committed that would start the timer.
+        self._drop_unused(now)
+        if len(self._subjects) >= self._settings.subjects_max:
             return False
         self._unused[subject] = self._add(subject, now)
         return True
@@ -261,6 +269,25 @@ class Cache:
             if state.ahead.count <= 0:
                 state.ahead = None
 
+    def floor_of(self, subject: str) -> GroupFloor:
+        """Return the floor of a subject's group."""
+        return self.floors[group_of(subject, len(self.floors))]
+
+    def unused(self, subject: str, seq: int, place: int, now: int) -> bool:
+        """Return whether nothing is cached of a subject, nor on its way.
+
+        Its last message has to be the one of `seq`, and not to be behind a place in the log.
+        """
+        state = self._subjects.get(subject)
+        return (
+            state is not None
+            and not state.entries
+            and 0 < state.seq == seq
+            and 0 < state.dropped <= place
+            and state.ahead is None
+            and self.snapshot(state, now) is None
+        )
+
     def state(self, subject: str, now: int) -> SubjectState:
         """Return what is known of a subject, which is added if nothing is."""
         return self._subjects.get(subject) or self._add(subject, now)
@@ -270,7 +297,7 @@ class Cache:
         if state.seq == 0:
             # The first entry that this member sees need not be the first of the subject.
             state.floor = entry.seq - 1
-            state.dropped = max(0, entry.place - 1) if state.floor else 0
+            state.dropped = self._dropped_before(entry) if state.floor else 0
             self._unused.pop(state.subject, None)
         state.epoch = entry.epoch
         state.seq = entry.seq
@@ -290,6 +317,15 @@ class Cache:
                 self._compact()
         while self.bytes > settings.cache_bytes_max and self._order:
             self._drop_oldest(self.evicted)
+
+    def _dropped_before(self, first: Entry) -> int:
+        """Return up to which place entries may be missing before the first one of a subject.
+
+        A subject that begins right above the floor of its group is new, or was forgotten.
+        """
+        floor = self.floor_of(first.publication.subject)
+        before = max(0, first.place - 1)
+        return min(before, floor.place) if first.seq == floor.seq + 1 else before
 
     def _apply_snapshot(self, state: SubjectState, entry: Entry, now: int) -> None:
         """Add a retained entry to the snapshot of its subject."""
@@ -452,6 +488,17 @@ class Cache:
         self._remove(state)
         return True
 
+    def drop_reserved(self, now: int) -> int | None:
+        """Drop subjects that were reserved and never used, at most `expired_at_once` of them.
+
+        Returns when the next one is due (ns), None if there is none.
+        """
+        for _ in range(self._settings.expired_at_once):
+            if not self._drop_unused(now):
+                break
+        oldest = next(iter(self._unused.values()), None)
+        return None if oldest is None else oldest.since + RESERVATION_S * NS_PER_S
+
     def forget(self, subject: str) -> None:
         """Forget everything about a subject."""
         state = self._subjects.get(subject)
@@ -521,12 +568,13 @@ class Cache:
         return list(self._groups[number])
 
     def drop_group(self, number: int) -> None:
-        """Drop the subjects of a group."""
+        """Drop the subjects of a group, those that were forgotten as well."""
+        self.floors[number] = NO_FLOOR
         for state in self.group(number):
             self._remove(state)
 
     def image(self, number: int) -> list[SubjectImage]:
-        """Return the subjects of a group, for another member."""
+        """Return the subjects of a group that have a message, for another member."""
         return [
             SubjectImage(
                 state.subject,
@@ -538,6 +586,7 @@ class Cache:
                 state.dropped,
             )
             for state in self.group(number)
+            if state.seq
         ]
 
     def restore(self, image: SubjectImage, now: int) -> SubjectState:
@@ -549,6 +598,7 @@ class Cache:
         if known is not None:
             self._remove(known)
         state = self._add(image.subject, now)
+        state.seq, state.floor, state.dropped = image.floor, image.floor, image.dropped
         for entry in image.entries:
             self.apply(state, entry, now)
         state.epoch, state.seq, state.floor = image.epoch, image.seq, max(image.floor, state.floor)

@@ -43,7 +43,7 @@ waits for in any case, and in an outbox it would take memory a second time.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from mdserver.core.ahead import AheadWaits
 from mdserver.core.cache import Cache, SubjectState
@@ -60,7 +60,7 @@ from mdserver.core.events import (
 )
 from mdserver.core.histories import Histories
 from mdserver.core.interest import Interest
-from mdserver.core.message import MessageType, Position
+from mdserver.core.message import NO_FLOOR, GroupFloor, MessageType, Position
 from mdserver.core.outputs import Output, Send, SetTimer
 from mdserver.core.recovery import Ahead, Lost, Missed, deliveries, forked, recover, recover_since
 from mdserver.core.searching import Searches, Work
@@ -165,6 +165,33 @@ class CatchUp:
         else:
             self._enqueue(session, (request,), now, out)
 
+    def _tell_forgotten(self, request: CatchUpRequest, out: list[Output]) -> None:
+        """Tell a client that goes on with a pattern if subjects that it never saw are forgotten.
+
+        A search does not find them. What is told is about the pattern, as they have no name any
+        more. A position under the pattern itself stands for subjects that the client never saw.
+        This is asked when the search ends: until then further subjects may have been forgotten, and
+        those that were found are told of by their names.
+        """
+        subscription, known = request.subscription, request.known
+        after = known.positions.get(subscription.subject)
+        floors = self._cache.floors
+        if (after is None and known.places is None) or floors.count(NO_FLOOR) == len(floors):
+            return  # nearly always
+        lost: GroupFloor | None = None
+        for group, floor in enumerate(floors):
+            if after is None:
+                place = -1 if known.places is None else known.places[group]
+                told = 0 <= place < floor.place
+            else:
+                told = after.seq < floor.seq
+            if told and (lost is None or floor.seq > lost.seq):
+                lost = floor
+        if lost is not None:
+            first = Position(lost.epoch, 1 if after is None else after.seq + 1)
+            status = self._resync(subscription.subject, Lost(first, lost.position))
+            out.append(Send(subscription.session.id, status))
+
     def reach(self, group: int, place: int, now: int, out: list[Output]) -> None:
         """Note that this member has every entry of a group's log up to a place."""
         self.reached[group] = max(self.reached[group], place)
@@ -211,6 +238,7 @@ class CatchUp:
         if search.foreign:
             reset = Reset(history=self._histories.current, subjects=search.foreign)
             out.append(Send(subscription.session.id, reset))
+        self._tell_forgotten(request, out)
         self._interest.pattern_changed(subscription)
         return list(search.found)
 
@@ -374,7 +402,7 @@ class CatchUp:
         """
         state = self._cache.find(subject)
         entries = () if state is None else self._cache.entries(state, now)
-        found = recover(state, entries, after)
+        found = recover(state, entries, after, self._cache.floor_of(subject).position)
         if isinstance(found, Ahead):
             until = now + AHEAD_WAIT_S * NS_PER_S
             self._ahead.wait(AheadWait(subscription, subject, after, until, replayed), out)
@@ -392,7 +420,7 @@ class CatchUp:
         """Recover what came behind a place in the log of the group, if anything did."""
         state = self._cache.find(subject)
         entries = () if state is None else self._cache.entries(state, now)
-        found = recover_since(state, entries, place)
+        found = recover_since(state, entries, place, self._cache.floor_of(subject))
         if isinstance(found, Lost):
             self._send_lost(subscription, subject, found, now, out)
         elif found.entries:  # Most subjects of a pattern have none: a status for each is noise.
@@ -461,6 +489,44 @@ class CatchUp:
                 self._recover(wait.subscription, state.subject, wait.after, wait.replayed, now, out)
                 released.append(wait.subscription.session)
         return released
+
+    def floor_rose(self, group: int, now: int, out: list[Output]) -> list[Session]:
+        """Resume sessions that waited for a position which no subject of the group has any more.
+
+        They wait for subjects that this member does not know, because it forgot them.
+        Returns the sessions that resumed.
+        """
+        released: list[Session] = []
+        floor = self._cache.floors[group]
+        for subject in [one for one in self.awaited if self._histories.group(one) == group]:
+            state = self._cache.find(subject)
+            if state is not None and state.seq:
+                continue
+            for wait in list(self.awaited.get(subject, {}).values()):
+                if wait.after.seq <= floor.seq:
+                    self._ahead.release(wait)
+                    self._recover(wait.subscription, subject, wait.after, wait.replayed, now, out)
+                    released.append(wait.subscription.session)
+        return released
+
+    def lost_unknown(
+        self,
+        subscriptions: Iterable[Subscription],
+        known: Mapping[str, Position],
+        before: Position,
+        last: Position,
+        out: list[Output],
+    ) -> None:
+        """Tell subscriptions that subjects which are forgotten may have had messages up to `last`.
+
+        `known` are the positions up to which this member had some of these subjects; of the others
+        it had what came before `before`.
+        """
+        for subscription in subscriptions:
+            subject = subscription.subject
+            at = known.get(subject, before)
+            lost = Lost(Position(at.epoch or last.epoch, at.seq + 1), last)
+            out.append(Send(subscription.session.id, self._resync(subject, lost)))
 
     def owed(self, subscription: Subscription) -> dict[str, Position]:
         """Return the positions after which a subscription that ends has not brought anything yet.
@@ -568,7 +634,8 @@ class CatchUp:
             kept = entries[-command.history :] if command.history > 0 else []
             return Fetched(list(deliveries(kept, MessageType.HISTORICAL)))
         if command.after is not None:
-            found = recover(state, entries, command.after)
+            floor = self._cache.floor_of(command.subject).position
+            found = recover(state, entries, command.after, floor)
             if isinstance(found, Lost):
                 return Fetched(self._snapshot(state, now), self._missing(command.subject, found))
             missed = found.entries if isinstance(found, Missed) else ()

@@ -230,6 +230,10 @@ class Interest:
         """Invalidate all audiences."""
         self._audiences.clear()
 
+    def forget(self, subject: str) -> None:
+        """Drop the list of a subject that was forgotten; its next message makes it anew."""
+        self._audiences.pop(subject, None)
+
     def audience(self, subject: str) -> Audience:
         """Return the sessions that a message of this subject is delivered to now."""
         audience = self._audiences.get(subject)

@@ -37,6 +37,27 @@ class Position(msgspec.Struct, frozen=True, order=True, array_like=True, gc=Fals
     seq: int
 
 
+class GroupFloor(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The floor of a subject group: subjects that are not known there begin above `seq`.
+
+    It is 0 until the group forgets subjects. No number of a forgotten subject is greater, and none
+    of their messages stands behind `place` in the group's log. `epoch` is that of the entry which
+    raised the floor last.
+    """
+
+    epoch: int = 0
+    seq: int = 0
+    place: int = 0
+
+    @property
+    def position(self) -> Position:
+        """The position up to which a subject that is not known may have had messages."""
+        return Position(self.epoch, self.seq)
+
+
+NO_FLOOR = GroupFloor()
+
+
 class Publication(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One message as its publisher gave it.
 

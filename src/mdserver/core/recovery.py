@@ -6,6 +6,10 @@ the cache lacks some of what follows (`Lost`); the subscriber has seen more than
 will catch up (`Ahead`); or the subscriber has seen messages that are not part of this member's log
 and never will be (`forked`, reported as `Lost`).
 
+A subject that is not known may have been forgotten, with any number up to the floor of its group.
+So it counts as one of which the floor is both the newest position and `floor` (in the specification
+"the floor stands for what is not known").
+
 The epoch tells the last case. In one log each seq of a subject has exactly one epoch, and epochs
 never fall as seq rises. Two positions with the same seq and different epochs are therefore of
 different logs, and so is a position with a higher seq but a lower epoch than the newest entry.
@@ -17,7 +21,7 @@ from attrs import frozen
 
 from mdserver.core.cache import SubjectState
 from mdserver.core.events import Delivery
-from mdserver.core.message import Entry, MessageType, Position
+from mdserver.core.message import NO_FLOOR, Entry, GroupFloor, MessageType, Position
 
 
 @frozen
@@ -40,7 +44,7 @@ class Lost:
 
 
 def recover_since(
-    state: SubjectState | None, entries: Sequence[Entry], place: int
+    state: SubjectState | None, entries: Sequence[Entry], place: int, floor: GroupFloor = NO_FLOOR
 ) -> Missed | Lost:
     """Compare a place in the log of a group with what is known of one of its subjects.
 
@@ -49,7 +53,7 @@ def recover_since(
     reported from the first message on.
     """
     if state is None or state.seq == 0:
-        return Missed(())
+        return Lost(Position(floor.epoch, 1), floor.position) if floor.place > place else Missed(())
     if state.dropped > place:
         return Lost(Position(state.epoch, 1), Position(state.epoch, state.seq))
     missed = 0
@@ -66,20 +70,23 @@ class Ahead:
 
 
 def recover(
-    state: SubjectState | None, entries: Sequence[Entry], after: Position
+    state: SubjectState | None,
+    entries: Sequence[Entry],
+    after: Position,
+    floor: Position = NO_FLOOR.position,
 ) -> Missed | Lost | Ahead:
     """Compare a position with what is known of a subject, of which `entries` are cached.
 
-    `state` is None if nothing is known of the subject. Returns what was missed, or that a part of
-    it is lost, or that the position is ahead of this member.
+    `state` is None if nothing is known of the subject, which then had no message beyond `floor`.
+    Returns what was missed, or that a part of it is lost, or that the position is ahead of this
+    member.
     """
-    newest = 0 if state is None else state.seq
+    if state is None or state.seq == 0:
+        return _recover_unknown(after, floor)
+    newest = state.seq
     if after.seq > newest:
-        if state is not None and forked(state, after):
-            return Lost(Position(state.epoch, 1), Position(state.epoch, newest))
-        return Ahead()
-    if state is None or newest == 0:
-        return Missed(())
+        lost = Lost(Position(state.epoch, 1), Position(state.epoch, newest))
+        return lost if forked(state, after) else Ahead()
     missed: list[Entry] = []
     at = Position(state.epoch, newest) if after.seq == newest else None
     for entry in reversed(entries):
@@ -95,6 +102,15 @@ def recover(
         return Lost(Position(after.epoch, after.seq + 1), Position(state.epoch, newest))
     missed.reverse()
     return Missed(missed)
+
+
+def _recover_unknown(after: Position, floor: Position) -> Missed | Lost | Ahead:
+    """Compare a position with a subject of which nothing is known but that it may be forgotten."""
+    if after.seq > floor.seq:
+        return Ahead()
+    if after.seq == floor.seq:
+        return Missed(())
+    return Lost(Position(after.epoch or floor.epoch, after.seq + 1), floor)
 
 
 def forked(state: SubjectState, after: Position) -> bool:

@@ -24,7 +24,7 @@ from mdserver.core.events import Delivery
 from mdserver.core.histories import Histories
 from mdserver.core.interest import Audience, Interest
 from mdserver.core.marks import Marks
-from mdserver.core.message import Entry, MessageType, Position
+from mdserver.core.message import Entry, GroupFloor, MessageType, Position
 from mdserver.core.outputs import Deliver, Output, SetTimer
 from mdserver.core.recovery import Lost
 from mdserver.core.session import Session, SessionState
@@ -34,6 +34,7 @@ from mdserver.limits import EXPIRE_PAUSE_MS, NS_PER_MS, NS_PER_S
 ANY_SUBJECT = "/**"
 
 _UPDATE = MessageType.UPDATE
+NOTHING_BEFORE = Position(0, 0)
 EXPIRE_TIMER = ("broker", "expire")
 EXPIRE_STEP = NS_PER_S
 """The cache is looked through for old messages at most this often, in ns."""
@@ -110,7 +111,7 @@ class Replica:
                     continue
                 # If the numbering has a gap here, the delivery names the position before it, so
                 # that clients do not take the gap for a loss.
-                prev = Position(state.epoch, known) if known and seq != known + 1 else None
+                prev = None if seq == known + 1 else self._before(group, state)
                 cache.apply(state, entry, now)
                 audience = audience_of(subject)
                 if audience.conflated:
@@ -126,6 +127,16 @@ class Replica:
         if not self._expiring and any(entries for _, entries in groups):
             self._expiring = True
             out.append(SetTimer(EXPIRE_TIMER, now + max(self._shortest_age, EXPIRE_STEP)))
+
+    def _before(self, group: int, state: SubjectState) -> Position | None:
+        """Return the position before the next message of a subject; None if it is not known.
+
+        A subject that this member does not know begins above the floor of its group. It may have
+        been forgotten, so nobody knows its last number, but nothing of it lies in between.
+        """
+        if state.seq:
+            return Position(state.epoch, state.seq)
+        return NOTHING_BEFORE if self._cache.floors[group].seq else None
 
     def _release(
         self,
@@ -243,7 +254,8 @@ class Replica:
 
     def export_group(self, group: int) -> GroupImage:
         """Return everything that this member holds of a group, for a member that joins."""
-        return GroupImage(self._histories.of_group(group), self._cache.image(group))
+        floor = self._cache.floors[group]
+        return GroupImage(self._histories.of_group(group), self._cache.image(group), floor)
 
     def reached(self, group: int, place: int, now: int, out: list[Output]) -> None:
         """Note that this member has every entry of a group's log up to this place."""
@@ -260,27 +272,96 @@ class Replica:
         """
         # The image is ordered by subject and not by place, so places mean nothing until the end.
         self._marks.unsettle(out)
-        if state.history != self._histories.of_group(group):
+        renamed = state.history != self._histories.of_group(group)
+        if renamed:
             self.reset(state.history, (group,), now, out)
         # Once an entry was applied after the reset, subscribers have positions of the new history
         # again, so a loss has to be announced as a range.
         anew = group in self._emptied and not self._catch_up.reached[group]
         self._emptied.pop(group, None)
+        floor, self._cache.floors[group] = self._cache.floors[group], state.floor
+        if state.floor != floor:
+            # After an earlier reset, sessions may have come that were not told by it.
+            self._forget_absent(group, state, floor, out, announced=renamed)
         for subject in state.subjects:
             image = placed(subject, length)
             known = self._cache.find(image.subject)
-            after = Position(image.epoch, 0) if known is None else Position(known.epoch, known.seq)
+            # What is not known here has had no message beyond the floor that was known here.
+            after = floor.position
+            if known is not None and known.seq:
+                after = Position(known.epoch, known.seq)
             if after.seq >= image.seq:
                 continue
             if after.seq >= image.floor and not anew:
                 self.committed(group, image.entries, now, out, ordered=False)
                 continue
             state_now = self._cache.restore(image, now)
-            lost = Lost(Position(after.epoch, after.seq + 1), Position(image.epoch, image.seq))
+            first = Position(after.epoch or image.epoch, after.seq + 1)
+            lost = Lost(first, Position(image.epoch, image.seq))
             self._catch_up.taken_over(state_now, None if anew else lost, now, out)
             self._catch_up.applied(state_now, now, out)
+        self._catch_up.floor_rose(group, now, out)
         self.reached(group, length, now, out)
         self._marks.settle(None, out)
+
+    def _forget_absent(
+        self,
+        group: int,
+        image: GroupImage,
+        before: GroupFloor,
+        out: list[Output],
+        *,
+        announced: bool,
+    ) -> None:
+        """Forget the subjects that an image does not have: they were forgotten before it was made.
+
+        If they may have had messages that this member missed, their subscribers are told: what
+        that was is gone, and so is how much. `before` is the floor that was known here; with
+        `announced` a reset in this step has told them.
+        """
+        # Members of earlier versions send subjects that are only reserved, with seq 0.
+        there = {subject.subject for subject in image.subjects if subject.seq}
+        last = image.floor.position
+        missed = not announced and image.floor.place > self._catch_up.reached[group]
+        known: dict[str, Position] = {}
+        for state in self._cache.group(group):
+            if 0 < state.seq <= last.seq and state.subject not in there:
+                known[state.subject] = Position(state.epoch, state.seq)
+                self._cache.forget(state.subject)
+        if missed:
+            held = [
+                subscription
+                for session in self._sessions.values()
+                if session.state is SessionState.CONNECTED
+                for subscription in session.subscriptions.values()
+                if subscription.pattern is not None
+                or (
+                    subscription.subject not in there
+                    and self._histories.group(subscription.subject) == group
+                )
+            ]
+            self._catch_up.lost_unknown(held, known, before.position, last, out)
+
+    def forget_subjects(
+        self, group: int, subjects: Sequence[str], floor: GroupFloor, now: int, out: list[Output]
+    ) -> None:
+        """Forget subjects of a group, whose floor is this from now on.
+
+        Their subscribers have everything, so they hear nothing of it.
+        """
+        self._cache.floors[group] = floor
+        for subject in subjects:
+            self._cache.forget(subject)
+            self._interest.forget(subject)
+        self._marks.settle(self._catch_up.floor_rose(group, now, out), out)
+
+    def forgot(self, group: int) -> bool:
+        """Return whether subjects of a group were forgotten, by a committed entry of its log."""
+        return self._cache.floors[group].seq > 0
+
+    def unused(self, subject: str, seq: int, place: int, now: int) -> bool:
+        """Return whether nothing of a subject is cached; see `Cache.unused`."""
+        return self._cache.unused(subject, seq, place, now)
 
     # Logs that drop messages by themselves, before all members have read them
 
@@ -334,9 +415,11 @@ class Replica:
 
     def expire(self, now: int, out: list[Output]) -> None:
         """Drop messages and snapshots that are too old, and set the timer for the next ones."""
-        following = self._cache.expire(now)
+        reserved, following = self._cache.drop_reserved(now), self._cache.expire(now)
         if self._settings.audit_cache:
             self._log_dropped(now, out)
+        if reserved is not None:
+            following = reserved if following is None else min(reserved, following)
         self._expiring = following is not None
         if following is not None:
             # Messages and snapshots may be kept for different times, so a message that comes later

@@ -16,6 +16,7 @@ class BrokerSettings:
     groups: int = limits.SUBJECT_GROUPS
     message_bytes_max: int = limits.MESSAGE_BYTES_MAX
     subjects_max: int = limits.SUBJECTS_MAX
+    subject_idle: int | None = None  # after which subjects without messages are forgotten
     subscriptions_per_session_max: int = limits.SUBSCRIPTIONS_PER_SESSION_MAX
     patterns_per_session_max: int = limits.PATTERNS_PER_SESSION_MAX
     cached_messages_per_subject: int = limits.CACHED_MESSAGES_PER_SUBJECT

@@ -187,9 +187,10 @@ def pieces_of(image: WalImage) -> Iterator[bytes]:
         yield _encode(value)
     cache = image.state.cache
     yield array_of(2) + bytes(image.state.tables)
-    yield array_of(2) + _encode(cache.history) + array_of(len(cache.subjects))
+    yield array_of(3) + _encode(cache.history) + array_of(len(cache.subjects))
     for subject in cache.subjects:
         yield from _pieces_of_subject(subject)
+    yield _encode(cache.floor)
 
 
 def _pieces_of_subject(image: SubjectImage) -> Iterator[bytes]:

@@ -137,6 +137,7 @@ def broker_settings(config: Config) -> BrokerSettings:
         groups=config.cluster_subject_groups,
         message_bytes_max=config.max_message_size,
         subjects_max=config.max_subjects,
+        subject_idle=config.subject_expire_time,
         subscriptions_per_session_max=config.max_subscriptions_per_session,
         patterns_per_session_max=config.max_patterns_per_session,
         cached_messages_per_subject=config.max_cached_messages_per_subject,

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from mdserver.cluster.messages import HandOver, Hello, PeerReceived, PeerUp
+from mdserver.cluster.messages import HandOver, Hello, PeerDiscovered, PeerReceived, PeerUp
 from mdserver.codec.frames import frame
 from mdserver.codec.peer import (
     GREETING,
@@ -307,6 +307,24 @@ async def test_what_was_said_of_a_member_that_is_given_up_is_forgotten(
         peers._complaints.say(name, "it says nothing")
         nursery.cancel_scope.cancel()
     assert len([line for line in member.log.lines if "it says nothing" in line]) == 2
+
+
+async def test_a_member_whose_name_has_another_form_is_given_up_too(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another member told the name, and wrote it as nobody writes it."""
+    monkeypatch.setattr("mdserver.server.peers.peers.PEER_FORGOTTEN_S", 0)
+    first, second = sorted(free_addresses(2), key=str)
+    member = Member(tmp_path, (first, second), 0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(member.run)
+        dialed = set(member.peers._dialed)
+        member.peers.discovered(PeerDiscovered("127.0.0.1"))
+        assert set(member.peers._dialed) > dialed
+        with trio.fail_after(60):
+            while set(member.peers._dialed) != dialed:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+        nursery.cancel_scope.cancel()
 
 
 async def test_lines_about_callers_are_counted(autojump_clock: trio.testing.MockClock) -> None:

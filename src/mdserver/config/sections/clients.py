@@ -90,7 +90,7 @@ class Clients:
         "MaxBytesRate",
         values.size(0, GB),
         0,
-        """The same for bytes a second.""",
+        """The same for bytes a second. Over TLS the bytes of records count.""",
     )
     max_command_rate_per_address: int = parameter(
         "MaxCommandRatePerAddress",

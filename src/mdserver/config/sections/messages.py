@@ -73,3 +73,15 @@ class Messages:
         """How long the snapshot of a subject is kept after its last retained message, from when a
         member learned of it. Then its memory is free again.""",
     )
+    subject_expire_time: int | None = parameter(
+        "SubjectExpireTime",
+        values.optional(values.duration(NS_PER_S, 3650 * 86400 * NS_PER_S), "unlimited"),
+        None,
+        """How long the sequence number of a subject is kept after its last message, once neither a
+        message nor a snapshot of it is cached. Then the subject is forgotten, and costs nothing any
+        more. Its next message gets a greater number than it ever had. A client that comes back with
+        an older position of it is told that messages may be missing (`DATA_RESYNC`), however short
+        its absence was; if you choose more than clients are away for, nothing of what was forgotten
+        is. Subjects with retained messages need `SnapshotExpireTime` as well. Give all members the
+        same value.""",
+    )

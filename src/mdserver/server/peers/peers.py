@@ -135,16 +135,14 @@ class Peers(LinkTable):
 
     def discovered(self, output: PeerDiscovered) -> None:
         """Begin to dial a member that no list names, unless that happens already."""
-        name = output.peer
-        if self._nursery is None or name in self._dialed or len(self._dialed) >= PEER_LINKS_MAX:
+        if len(self._dialed) >= PEER_LINKS_MAX:
             return
         try:
-            address = values.address(0).parse(name)
+            address = values.address(0).parse(output.peer)
         except ValueError as error:
-            self._complaints.say(name, str(error))
+            self._complaints.say(output.peer, str(error))
             return
-        self._dialed[name] = None
-        self._nursery.start_soon(self._dial, address)
+        self._begin_to_dial(address)
 
     def relist(self, members: tuple[Address, ...], moved: Mapping[str, Address]) -> None:
         """Take a new list of members, and where those are found that have moved.
