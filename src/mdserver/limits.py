@@ -165,6 +165,8 @@ IDEMPOTENCY_KEY_CHARS_MIN = 16  # shorter keys can be guessed
 IDEMPOTENCY_KEY_CHARS_MAX = 256
 PUBLISHERS_MAX = 100_000  # of all groups at one member: 400 bytes each, and 60 for each number kept
 PUBLISHERS_FORGOTTEN_AT_ONCE = 1000  # of a group in a second, so that a pass takes milliseconds
+SUBJECTS_LOOKED_AT = 256  # of a group in a second, for idle ones: 20 ms for all of 128 groups
+SUBJECTS_FORGOTTEN_BYTES = 64 * KB  # of their names, in one entry of a log
 
 # HTTP heads and bodies, which arrive before a session exists
 PROXY_HEADER_BYTES_MAX = 4 * KB  # after its first 16: addresses, and what some proxies add
@@ -246,6 +248,11 @@ JOURNAL_REREAD_BYTES_MAX = 256 * MB  # of rows that a start reads although their
 # TLS 1.2 with forward secrecy and authenticated encryption only (RFC 9325, section 4.2); the suites
 # of TLS 1.3 are all of that kind.
 TLS_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+OWED_RECORDS_BYTES_MAX = 4 * KB  # records of TLS itself that a client provokes and does not read
+# A record has at most 16,645 bytes, so after more than that a client has sent data, or does nothing
+# but keep OpenSSL busy: 27 bytes of TLS 1.3 have it make new keys.
+RECORDS_WITHOUT_DATA_BYTES_MAX = 17 * KB
+SENT_TOGETHER_BYTES_MAX = 1 * MB  # in one call: with TLS each client has records of its own
 
 STRICT_TRANSPORT_SECURITY_S = 365 * 86400  # a year, as the preload lists of browsers require
 
@@ -357,12 +364,16 @@ KAFKA_BATCH_RECORDS_MAX = 1_000  # of one step: a few milliseconds
 KAFKA_CLIENTS_MAX = 16  # consumers or producers of one member, each with threads of its own
 KAFKA_QUEUE_KB = 32 * KB  # of records that were fetched, and wait for the server
 KAFKA_BRIDGE_RECORDS = 500  # that a bridge copies at a time; numbers of 1,000 are kept
+SHIP_TRANSACTION_BYTES = 4 * MB  # of lines that `ship` writes to Kafka together: 2 Mbit/s suffice
+SHIP_TRANSACTION_LINES = 10_000
 KAFKA_BRIDGE_PATIENCE_S = 60  # without Kafka, before a bridge ends
 KAFKA_BRIDGE_TRANSACTION_S = 20  # then brokers abort what a killed bridge left open: below patience
 KAFKA_BRIDGE_RETRY_S = 1  # until records are published again that servers could not take just then
 KAFKA_TOPICS_KNOWN_MAX = 10_000  # to which a bridge may write; others are asked about each time
 KAFKA_BRIDGE_CLOSE_S = 5  # for the end of a consumer
 KAFKA_POLL_S = 0.1  # after which the threads look whether the server ends
+KAFKA_STATE_ROWS = 1_000  # that are read of a topic of the state at a time
+KAFKA_STATE_SEGMENT_BYTES = 16 * MB  # of that topic, which is compacted up to the last segment
 KAFKA_CALL_TIMEOUT_S = 10  # for an answer about topics and offsets
 KAFKA_LOOK_TIMEOUT_S = 3  # after which Kafka counts as away, and publications are refused or held
 KAFKA_TOPICS_SHOWN_MAX = 100  # one by one in monitors; each takes three time series
@@ -384,5 +395,7 @@ KAFKA_DECODERS_STUCK_MAX = 16  # calls of one consumer that have not returned: a
 DERIVE_GROUPS_MAX = 1_000_000  # groups of all rules together, whose states are kept in memory
 DERIVE_SHARD_GROUPS_MAX = 250_000  # groups in the memory of one process of an executor
 DERIVE_SHARDS_MAX = 1_000  # each is a task of every batch, which takes some tens of milliseconds
+DERIVE_RANKED_MAX = 100_000  # subjects of one list in a period, which each step writes as a whole
+DERIVE_REMEMBERED_S = 3600.0  # how long a group without messages still refuses those of old periods
 DERIVE_LATENESS_S = 1.0  # how long a period stays open beyond its end
 PUBLISHER_CONNECT_TIMEOUT_S = 10

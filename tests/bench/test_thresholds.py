@@ -56,6 +56,8 @@ def test_a_condition_without_a_figure_fails(text: str) -> None:
         ("p99_ms", "expected COLUMN > NUMBER, as in 'p99_ms > 50'"),
         ("p99_ms => 5", "expected COLUMN > NUMBER"),
         ("p99_ms > many", "'many' is no number"),
+        ("p99_ms > nan", "expected a finite number, not 'nan'"),
+        ("p99_ms < inf", "expected a finite number, not 'inf'"),
         ("p99ms > 5", "there is no column 'p99ms'; did you mean 'p99_ms'?"),
         ("mode > 5", "there is no column 'mode'"),
     ],

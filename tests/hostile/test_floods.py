@@ -1,10 +1,14 @@
 """A flood costs its sender: what is read at once, explained and given to a step has a bound."""
 
 import json
+import ssl
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+import trio
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,8 +30,12 @@ from mdserver.server.clients.session import portions
 from mdserver.server.clients.turn import Turn
 from mdserver.server.http.router import Router
 from mdserver.server.settings import RateLimits, ServerSettings
+from mdserver.server.tls import KeyStore
+from tests.server.certificates import make_certificate
+from tests.server.layers import Layer
 from tests.server.raw import PING, PONG, TEXT, connected, frame, upgraded
 from tests.server.serving import port_of, serving
+from tests.server.tls_peer import OpenSsl
 
 EMPTY_PING = frame(PING)
 
@@ -194,3 +202,23 @@ async def test_a_session_beyond_its_rate_is_read_more_slowly_and_not_ended() -> 
         await other.until(b'"t":0}')
         await client.until(b'"t":299}')
         assert time.monotonic() - begun >= 0.9
+
+
+async def test_tls_messages_without_data_end_the_connection(tmp_path: Path) -> None:
+    """A stranger that makes new keys, and sends nothing that is for the server, is sent away."""
+    openssl = OpenSsl()
+    pem = make_certificate(tmp_path / "server.pem")
+    layer = Layer(ssl.create_default_context(cafile=str(pem)), KeyStore(pem))
+    async with serving(layer.settings(ServerSettings()), handler=Router()) as server:
+        async with connected(layer.port(server), tls=layer.context, timeout=60) as client:
+            stream = client.stream
+            assert isinstance(stream, trio.SSLStream)
+            await stream.do_handshake()
+            for _ in range(2 * limits.RECORDS_WITHOUT_DATA_BYTES_MAX // 27):
+                openssl.key_update(stream._ssl_object, answer=False)
+            with suppress(trio.BrokenResourceError):
+                await stream.transport_stream.send_all(stream._outgoing.read())
+            assert await client.rest() == b""
+        async with upgraded(layer.port(server), tls=layer.context) as other:
+            await other.send(frame(TEXT, b'{"op":"ping","t":1}'))
+            assert b"pong" in (await other.frame())[1]

@@ -16,6 +16,7 @@ from mdserver.limits import KB, MB, NS_PER_MS
 from mdserver.server.http.router import Router
 from mdserver.server.server import Server
 from mdserver.server.settings import ServerSettings
+from tests.server.layers import Layer
 from tests.server.raw import (
     BINARY,
     CLOSE,
@@ -34,6 +35,8 @@ SETTINGS = ServerSettings(
     close_timeout=200 * NS_PER_MS,
     outbox_bytes_max=64 * KB,
 )
+# For clients that are slow only because the machine is busy, such as in a handshake of TLS.
+PATIENT = evolve(SETTINGS, handshake_timeout=5000 * NS_PER_MS)
 
 
 def descriptors() -> int:
@@ -226,29 +229,39 @@ async def test_resets_in_the_middle_of_everything() -> None:
                 stream.socket.close()
 
 
-async def test_a_reset_while_much_waits_ends_both_tasks(fanout_engine: FanoutEngine) -> None:
-    settings = evolve(SETTINGS, fanout_engine=fanout_engine, outbox_bytes_max=64 * MB)
+async def test_a_reset_while_much_waits_ends_both_tasks(
+    fanout_engine: FanoutEngine, layer: Layer
+) -> None:
+    settings = layer.settings(
+        evolve(PATIENT, fanout_engine=fanout_engine, outbox_bytes_max=64 * MB)
+    )
     publication = b'{"op":"publish","subject":"/a/b","content":"%s"}' % (b"x" * 8000)
     async with unharmed(settings) as server, upgraded(port_of(server)) as publisher:
         for _ in range(3):
-            async with upgraded(port_of(server)) as slow:
-                slow.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * KB)
+            async with upgraded(layer.port(server), tls=layer.context) as slow:
+                slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * KB)
                 await slow.send(frame(TEXT, b'{"op":"subscribe","subjects":["/a/b"]}'))
                 await slow.frame()
                 while not any(outbox.unsent for outbox in server.sessions.outboxes.values()):
                     await publisher.send(frame(TEXT, publication))
-                slow.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                slow.stream.socket.close()
+                slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                slow.socket.close()
 
 
 async def test_a_client_that_stops_reading_is_disconnected_and_others_are_not(
     fanout_engine: FanoutEngine,
+    layer: Layer,
 ) -> None:
     publication = b'{"op":"publish","subject":"/a/b","content":"%s"}' % (b"x" * 8000)
-    async with unharmed(evolve(SETTINGS, fanout_engine=fanout_engine)) as server:
-        port = port_of(server)
-        async with upgraded(port) as slow, upgraded(port) as reader, upgraded(port) as publisher:
-            slow.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * KB)
+    settings = layer.settings(evolve(PATIENT, fanout_engine=fanout_engine))
+    async with unharmed(settings) as server:
+        port, tls = layer.port(server), layer.context
+        async with (
+            upgraded(port, tls=tls) as slow,
+            upgraded(port, tls=tls) as reader,
+            upgraded(port, tls=tls) as publisher,
+        ):
+            slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * KB)
             for client in (slow, reader):
                 await client.send(frame(TEXT, b'{"op":"subscribe","subjects":["/a/b"]}'))
             await reader.frame()
@@ -271,7 +284,7 @@ async def count_messages(client: RawClient, count: int) -> None:
 @pytest.mark.slow
 async def test_ten_thousand_random_streams() -> None:
     rng = random.Random(20261121)
-    async with unharmed(evolve(SETTINGS, handshake_timeout=5000 * NS_PER_MS), 120) as server:
+    async with unharmed(PATIENT, 120) as server:
         limit = trio.CapacityLimiter(50)
         async with trio.open_nursery() as nursery:
             for _ in range(10_000):

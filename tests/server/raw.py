@@ -2,6 +2,7 @@
 
 import base64
 import os
+import ssl
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -62,6 +63,12 @@ class RawClient:
         self.stream = stream
         self.received = b""
 
+    @property
+    def socket(self) -> trio.socket.SocketType:
+        """The socket, below TLS if there is TLS."""
+        stream = self.stream
+        return (stream.transport_stream if isinstance(stream, trio.SSLStream) else stream).socket
+
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
 
@@ -119,18 +126,24 @@ class RawClient:
 
 
 @asynccontextmanager
-async def connected(port: int, timeout: float = 10) -> AsyncIterator[RawClient]:
-    """A TCP connection; the whole block has `timeout` seconds."""
+async def connected(
+    port: int, timeout: float = 10, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[RawClient]:
+    """A TCP connection, encrypted with `tls`; the whole block has `timeout` seconds."""
     with trio.fail_after(timeout):
-        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        stream: trio.abc.Stream = await trio.open_tcp_stream("127.0.0.1", port)
+        if tls is not None:
+            stream = trio.SSLStream(stream, tls, server_hostname="localhost", https_compatible=True)
         async with stream:
             yield RawClient(stream)
 
 
 @asynccontextmanager
-async def upgraded(port: int, *lines: str, timeout: float = 10) -> AsyncIterator[RawClient]:
+async def upgraded(
+    port: int, *lines: str, timeout: float = 10, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[RawClient]:
     """A WebSocket connection after its upgrade."""
-    async with connected(port, timeout) as client:
+    async with connected(port, timeout, tls) as client:
         await client.send(upgrade("/ws", *lines, key=base64.b64encode(os.urandom(16))))
         answer = await client.until(b"\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 101 ")

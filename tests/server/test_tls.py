@@ -76,6 +76,22 @@ async def test_a_message_from_subscriber_to_publisher(pem: Path) -> None:
         assert json.loads(payload)["content"] == "x"
 
 
+async def test_a_publication_with_a_wrong_record_right_after_it_is_delivered(pem: Path) -> None:
+    publication = frame(TEXT, b'{"op":"publish","subject":"/a/b","content":"last"}')
+    async with serving(encrypted(pem)) as server, secure_websocket(server, pem) as subscriber:
+        await subscriber.send(frame(TEXT, b'{"op":"subscribe","subjects":["/a/b"]}'))
+        await subscriber.frame()
+        async with secured(server, trusting(pem)) as (client, stream):
+            await client.send(upgrade())
+            await client.until(b"\r\n\r\n")
+            stream._ssl_object.write(publication)
+            forged = b"\x17\x03\x03\x00\x20" + bytes(32)
+            await stream.transport_stream.send_all(stream._outgoing.read() + forged)
+            assert await client.rest() == b""
+        _, payload = await subscriber.frame()
+        assert json.loads(payload)["content"] == "last"
+
+
 async def test_a_message_larger_than_every_buffer(pem: Path) -> None:
     """Writes are refused, parked and repeated, and the bytes come out right."""
     broker = BrokerSettings(message_bytes_max=8 * MB)
@@ -192,6 +208,7 @@ async def test_tls_1_2_with_a_good_cipher(pem: Path) -> None:
 
 
 async def test_a_slow_or_senseless_hand_shake_is_cut_off(pem: Path) -> None:
+    """Each is logged and counted, also one of which nothing more came."""
     async with serving(encrypted(pem)) as server:
         for start in (b"", b"\x16\x03\x01\x02\x00", b"GET / HTTP/1.1\r\n\r\n", bytes(300)):
             async with connected(secure_port(server)) as client:
@@ -199,6 +216,7 @@ async def test_a_slow_or_senseless_hand_shake_is_cut_off(pem: Path) -> None:
                 answer = await client.rest()
             # At most a TLS alert, and never an answer in the clear.
             assert answer[:1] in (b"", b"\x15")
+        assert server.sessions.measures.refused["no TLS connection"] == 4
         async with secure_websocket(server, pem):
             pass
 

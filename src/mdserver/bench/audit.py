@@ -5,9 +5,10 @@ subjects in order, and the receipts of sessions that got all messages of some of
 minute. A few receipts are wrong, and the audit has to name these and no other. Spark runs embedded.
 """
 
+import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 from attrs import frozen
 from deltalake import write_deltalake
 
+from mdserver.bench import processes
 from mdserver.bench.processes import BenchError
 from mdserver.pipeline.audit.job import AuditResult, run_audit
 from mdserver.pipeline.common import delta, schema, session
@@ -78,7 +80,7 @@ def write_messages(tables: Path, load: AuditLoad) -> list[Any]:
             "node": "n1",
             "dt": "2025-11-24",
         }
-        _append(tables, "messages", rows, given, same)
+        append_rows(tables, "messages", rows, given, same)
     return checksums
 
 
@@ -124,14 +126,18 @@ def write_receipts(tables: Path, load: AuditLoad, checksums: Sequence[Any]) -> i
         "fields_sum": 0,
         "fields_at": 0,
     }
-    _append(tables, "receipts", rows, given, same)
+    append_rows(tables, "receipts", rows, given, same)
     return rows
 
 
-def _append(
-    tables: Path, name: str, rows: int, given: dict[str, Any], same: dict[str, Any]
+def append_rows(
+    tables: Path, name: str, rows: int, given: Mapping[str, Any], same: Mapping[str, Any]
 ) -> None:
-    """Append rows with these columns, and those that are the same for all; others are null."""
+    """Append rows to a table of an archive, without a journal, which would take much longer.
+
+    `given` and `same` are columns, of which the second have one value for all rows; others are
+    null.
+    """
     arrays = [
         pa.array(given[each.name]).cast(each.type)
         if each.name in given
@@ -163,9 +169,15 @@ def main(messages: int, sessions: int, driver_memory: str) -> None:
         print(f"{messages} messages and {receipts} receipts in {time.monotonic() - began:.1f} s")
         given = {"spark.driver.memory": driver_memory}
         with session.running("audit", given=given) as spark:
-            began = time.monotonic()
+            jvm: Any = spark._jvm
+            java = jvm.java.lang.ProcessHandle.current().pid()
+            began, cpu_s = time.monotonic(), processes.cpu_s(java)
             result = run_audit(spark, tables, tables / "report.html")
-            print(f"audited in {time.monotonic() - began:.1f} s")
+            seconds, cpu_s = time.monotonic() - began, processes.cpu_s(java) - cpu_s
+            print(
+                f"audited in {seconds:.1f} s, with {cpu_s:.0f} s of processor time;"
+                f" load average {os.getloadavg()[0]:.1f}"
+            )
         check(result, receipts)
 
 

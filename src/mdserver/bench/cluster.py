@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from mdserver.bench import processes
 from mdserver.bench.connections import LoadConnection
@@ -19,7 +19,7 @@ from mdserver.bench.opening import sent
 from mdserver.bench.pipelining import Pipeline, publish_all, publisher
 from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Latencies, Row
-from mdserver.bench.target import Running, ServersUnderTest, local
+from mdserver.bench.target import Running, ServersUnderTest, local, own_subject
 from mdserver.bench.verify import Verifier, content
 from mdserver.core.commands import Publish
 from mdserver.core.events import Status, StatusName
@@ -66,6 +66,7 @@ class ClusterLoad:
     batch: int = 100
     running: Running | None = None
     settings: Sequence[str] = ()
+    subject: str = field(factory=own_subject)
 
 
 class MemberProcess:
@@ -83,11 +84,15 @@ class MemberProcess:
         self._process = self._running.enter_context(
             processes.started(
                 self._arguments,
-                on=set.union(*processes.cores()),
+                on=set(processes.ALLOWED),
                 environment={"MDSERVER_CLUSTERPASSWORD": self._password},
             )
         )
-        self.port = processes.server_port(self._process)
+        try:
+            self.port = processes.server_port(self._process)
+        except BenchError:
+            with self._running:  # adds what the process said last
+                raise
 
     @property
     def target(self) -> ServersUnderTest:
@@ -144,6 +149,7 @@ def cluster(settings: Sequence[str] = ()) -> Iterator[list[MemberProcess]]:
                 f"ClusterMembers={','.join(addresses)}",
                 f"ClusterMemberListen={address}",
                 f"ClusterMemberCoordinationFolder={Path(folder) / str(number)}",
+                f"JournalFolder={Path(folder) / f'{number}-journal'}",
                 *settings,
             )
             member = MemberProcess(processes.server_command(own), password)
@@ -158,13 +164,15 @@ def cluster(settings: Sequence[str] = ()) -> Iterator[list[MemberProcess]]:
 @contextmanager
 def single(settings: Sequence[str] = ()) -> Iterator[list[MemberProcess]]:
     """Run one server without a cluster, on the same cores."""
-    server = MemberProcess(processes.server_command(settings), "")
-    try:
-        server.start()
-        server.wait_ready()
-        yield [server]
-    finally:
-        server.kill()
+    with TemporaryDirectory(prefix="mdserver-bench-") as folder:
+        own = (f"JournalFolder={Path(folder) / 'journal'}", *settings)
+        server = MemberProcess(processes.server_command(own), "")
+        try:
+            server.start()
+            server.wait_ready()
+            yield [server]
+        finally:
+            server.kill()
 
 
 def measure(load: ClusterLoad, progress: Callable[[str], None]) -> list[Row]:
@@ -210,7 +218,7 @@ def _mode_row(
 def _publications(load: ClusterLoad, first: int, count: int) -> Iterator[Publish]:
     for number in range(first, first + count):
         text = content(number, load.content_bytes)
-        yield Publish(subject=f"/bench/cluster/{number % SUBJECTS}", content=text, id=number)
+        yield Publish(subject=f"{load.subject}/{number % SUBJECTS}", content=text, id=number)
 
 
 def _turn(

@@ -1,8 +1,7 @@
 """The cost of connecting, and of connections that are idle."""
 
 import ssl
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attrs import frozen
@@ -15,8 +14,6 @@ from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Row
 from mdserver.bench.target import (
     Running,
-    ServersUnderTest,
-    encrypted_server,
     opened,
     own_subject,
 )
@@ -59,7 +56,7 @@ def measure(
     encoding = load.encoding
     with (
         processes.running_on(processes.cores()[1]),
-        _target(load, tls) as target,
+        opened(load.running, load.settings, store=tls and tls[0]) as target,
         Connections(
             target.addresses,
             encoding.client,
@@ -97,15 +94,3 @@ def measure(
         if now_kib is None or resident_kib is None
         else (now_kib - resident_kib) / load.connections,
     )
-
-
-@contextmanager
-def _target(
-    load: ConnectLoad, tls: tuple[Path, ssl.SSLContext] | None
-) -> Iterator[ServersUnderTest]:
-    if tls is None:
-        with opened(load.running, load.settings) as target:
-            yield target
-    else:
-        with encrypted_server(load.settings, tls[0]) as target:
-            yield target

@@ -47,6 +47,7 @@ class Connections:
     """Connections to these servers in turn, checked by one verifier; closed with the block.
 
     With `resume` all but the first resume its TLS session, as clients do that come back.
+    `receive_bytes` is the size of their receive buffers, if it is not the system's.
     """
 
     def __init__(
@@ -56,12 +57,14 @@ class Connections:
         verifier: Verifier,
         tls: ssl.SSLContext | None = None,
         resume: bool = False,
+        receive_bytes: int | None = None,
     ) -> None:
         self._addresses = addresses
         self._make_codec = make_codec
         self._verifier = verifier
         self._tls = tls
         self._resume = resume
+        self._receive_bytes = receive_bytes
         self._session: ssl.SSLSession | None = None
         self._epoll = select.epoll()
         self._by_fd: dict[int, LoadConnection] = {}
@@ -159,12 +162,18 @@ class Connections:
         connecting = socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET)
         connecting.setblocking(False)
         connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._receive_bytes is not None:
+            connecting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
         stream = ReceivedStream(subscriber, self._make_codec(), connecting.send)
         talk = opening(stream, self._verifier)
         self._by_fd[connecting.fileno()] = LoadConnection(connecting, stream, talk)
         if subscriber >= PER_SOURCE_ADDRESS and address.loopback:
             connecting.bind((f"127.0.0.{1 + subscriber // PER_SOURCE_ADDRESS}", 0))
-        self._check(connecting.connect_ex((address.host, address.port)))
+        try:
+            status = connecting.connect_ex((address.host, address.port))
+        except socket.gaierror as error:
+            raise BenchError(f"cannot connect to {address}: {error.strerror}") from None
+        self._check(status)
         self._epoll.register(connecting, select.EPOLLOUT)
 
     def _host(self, connection: LoadConnection) -> str:

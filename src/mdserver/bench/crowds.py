@@ -165,8 +165,11 @@ def _run(crowd: Crowd, end: Connection, cores: set[int] | None) -> None:
         clients.open(reporter.report)
         end.send("open")
         _serve(clients, end, reporter)
-    except (MdserverError, OSError) as error:
+    except MdserverError as error:
         _tell(end, BenchError(str(error)))
+    except OSError as error:
+        servers = ", ".join(map(str, crowd.running.addresses))
+        _tell(end, BenchError(f"clients of {servers}: {error}"))
     except EOFError:
         pass  # nobody wants to know any more
     finally:

@@ -6,14 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 
 from attrs import evolve, field, frozen
 
 from mdserver.bench import processes
 from mdserver.bench.clients import Crowd
 from mdserver.bench.cluster import MemberProcess, cluster
-from mdserver.bench.connections import Connections
 from mdserver.bench.crowds import crowds, shares
 from mdserver.bench.open_loop import (
     BEGIN_AFTER_S,
@@ -26,11 +24,10 @@ from mdserver.bench.open_loop import (
 )
 from mdserver.bench.processes import BenchError
 from mdserver.bench.results import Row
+from mdserver.bench.slow_clients import slow_clients
 from mdserver.bench.stamps import now_ns, until
 from mdserver.bench.target import Running, ServersUnderTest, local, opened, own_subject
-from mdserver.bench.verify import Verifier
-from mdserver.core.commands import Subscribe
-from mdserver.limits import NS_PER_S
+from mdserver.limits import KB, NS_PER_S
 
 STORM_SECONDS_MAX = 600.0
 RESTART_TIMEOUT_S = 120.0
@@ -124,18 +121,29 @@ def storm(load: OpenLoad, newcomers: int, progress: BenchProgress) -> list[Row]:
         return [*rows, row]
 
 
-def slow(load: OpenLoad, slow_clients: int, progress: BenchProgress) -> list[Row]:
-    """Measure latencies before and while further subscribers never read what they are sent."""
+def slow(load: OpenLoad, count: int, progress: BenchProgress) -> list[Row]:
+    """Measure latencies before and while further subscribers never read what they are sent.
+
+    The last row has for how many of them messages waited at the end, and how much for each. The
+    server has disconnected the others, by its policy or because they were silent for twice
+    `KeepAliveInterval`. Servers on other computers have no such row.
+    """
+    # They answer no ping either, and are to stay for as long as this takes.
+    load = evolve(load, settings=("KeepAliveInterval=3600", *load.settings))
     with opened_loop(load, progress, load.seconds * 2) as loop, ExitStack() as stack:
         loop.play("before", load.seconds)
-        target, encoding = loop.target, load.encoding
-        never = stack.enter_context(
-            Connections(target.addresses, encoding.client, Verifier(0), target.running.context())
-        )
+        progress(f"{count:,} slow clients connect")
         subjects = list(loop.pacer.subjects)
-        never.open(slow_clients, target.opening(encoding, [Subscribe(subjects=subjects)]))
+        never = stack.enter_context(slow_clients(loop.target, load.encoding, count, subjects))
         loop.play("beside slow clients", load.seconds)
-        return loop.rows("slow")[0]
+        waiting = never.waiting()
+        rows, found = loop.rows("slow")
+        if waiting is None:
+            return rows
+        row = loop.row("slow", "slow clients", len(waiting), load.seconds, found)
+        row.connections = count
+        row.kib_each = sum(waiting) / KB / len(waiting) if waiting else None
+        return [*rows, row]
 
 
 def jitter(load: OpenLoad, cut_every_s: float, away_s: float, progress: BenchProgress) -> list[Row]:
@@ -179,7 +187,10 @@ def avalanche(load: OpenLoad, command: str | None, progress: BenchProgress) -> l
         if load.running is not None:
             if command is None:
                 raise BenchError("--restart has to say which command restarts a member")
-            words = shlex.split(command)
+            try:
+                words = shlex.split(command)
+            except ValueError as error:
+                raise BenchError(f"--restart {command}: {error}") from None
             target = ServersUnderTest(load.running)
             restart = Restart(lambda: _run_command(words))
         else:
@@ -212,13 +223,15 @@ def avalanche(load: OpenLoad, command: str | None, progress: BenchProgress) -> l
 def soak(load: OpenLoad, cut_every_s: float, progress: BenchProgress) -> list[Row]:
     """Measure a long loop with churn: latencies, the growth of memory, descriptors that are left.
 
-    Memory is compared with that after the first sixth. Servers that run already are not looked
-    into.
+    Memory is compared with that after the first sixth. Of servers that run already only the process
+    that `--pid` names is looked into.
     """
     samples: list[tuple[float, int]] = []
     with ExitStack() as stack:
+        if load.running is None:
+            stack.enter_context(processes.running_on(load_cores()))
         target = stack.enter_context(opened(load.running, load.settings))
-        before = _descriptors(target)
+        before = None if target.pid is None else processes.descriptors(target.pid)
         with opened_loop(
             load, progress, load.seconds, cut_every_s, away_s=1.0, target=target
         ) as loop:
@@ -236,22 +249,15 @@ def soak(load: OpenLoad, cut_every_s: float, progress: BenchProgress) -> list[Ro
         if settled:
             rows[0].resident_kib = settled[-1]
             rows[0].grown_percent = 100.0 * (settled[-1] - settled[0]) / settled[0]
-        if before is not None:
-            rows[0].descriptors_left = _left(target, before)
+        if target.pid is not None and before is not None:
+            rows[0].descriptors_left = _left(target.pid, before)
         return [*rows, _back(loop, "soak", "clients that came back", load.seconds, found)]
 
 
-def _descriptors(target: ServersUnderTest) -> int | None:
-    """Return how many descriptors a server that was started has open."""
-    if target.pid is None:
-        return None
-    return len(list(Path(f"/proc/{target.pid}/fd").iterdir()))
-
-
-def _left(target: ServersUnderTest, before: int) -> int:
+def _left(pid: int, before: int) -> int:
     """Wait until the server has closed what clients left open; return how many more it has."""
     deadline = time.monotonic() + CLOSE_TIMEOUT_S
-    while (now := _descriptors(target) or 0) > before and time.monotonic() < deadline:
+    while (now := processes.descriptors(pid)) > before and time.monotonic() < deadline:
         time.sleep(0.05)
     return now - before
 

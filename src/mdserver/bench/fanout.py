@@ -23,8 +23,6 @@ from mdserver.bench.opening import plain, sent
 from mdserver.bench.results import Latencies, Row
 from mdserver.bench.target import (
     Running,
-    ServersUnderTest,
-    encrypted_server,
     local,
     opened,
     own_subject,
@@ -162,7 +160,7 @@ def server_side(
     encrypted.
     """
     encoding = load.encoding
-    with _target(load, tls) as target, ExitStack() as stack:
+    with opened(load.running, load.settings, store=tls and tls[0]) as target, ExitStack() as stack:
         verifier = Verifier(load.content_bytes)
         context = tls[1] if tls is not None else target.running.context()
         subscribers, others = (
@@ -190,18 +188,6 @@ def server_side(
 
         yield FanoutSide(target.pid, subscribers, verifier, publish)
         publishers.fence()
-
-
-@contextmanager
-def _target(
-    load: FanoutLoad, tls: tuple[Path, ssl.SSLContext] | None
-) -> Iterator[ServersUnderTest]:
-    if tls is None:
-        with opened(load.running, load.settings) as target:
-            yield target
-        return
-    with encrypted_server(load.settings, tls[0]) as target:
-        yield target
 
 
 @contextmanager

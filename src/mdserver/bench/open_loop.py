@@ -4,7 +4,6 @@ Unlike a fan-out, whose next message waits until all have the last, it does not 
 server. Latencies count from the time at which a message was to be sent (`stamps`).
 """
 
-import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -230,7 +229,7 @@ def opened_loop(
 
 def load_cores() -> set[int]:
     """Return the cores of the load beside a server that is started: all but the server's."""
-    allowed = os.sched_getaffinity(0)
+    allowed = set(processes.ALLOWED)
     return (allowed - processes.cores()[0]) or allowed
 
 

@@ -1,6 +1,7 @@
 """Options that benchmarks share, and what makes a command of a measurement."""
 
 import functools
+import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +14,15 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from mdserver.bench import results
+from mdserver.bench import processes, results
 from mdserver.bench.encodings import ADAPTERS, ENCODINGS, Encoding
 from mdserver.bench.open_loop import BenchProgress
+from mdserver.bench.processes import BenchError
 from mdserver.bench.report import write_report
 from mdserver.bench.stamps import CONTENT_BYTES_MIN
 from mdserver.bench.target import Running
 from mdserver.bench.thresholds import Threshold
+from mdserver.ending import end_in_order_on_sigterm
 from mdserver.errors import ConfigError
 
 CONNECTIONS_MAX = 100_000
@@ -176,6 +179,13 @@ SHARED: tuple[Option, ...] = (
         metavar="NAME=VALUE",
         help="A parameter of the server that is started; repeatable.",
     ),
+    whole(
+        "--cores",
+        1,
+        1024,
+        "Processors that the server that is started may use, with its workers. The load runs on "
+        "others, if there are any.",
+    ),
     click.option(
         "--format",
         "form",
@@ -259,14 +269,25 @@ def measurement(
             json_file: Path | None,
             report_file: Path | None,
             thresholds: Sequence[str],
+            cores: int,
             **load: Any,
         ) -> None:
+            end_in_order_on_sigterm()  # or what was started would stay
             limits = [_threshold(text) for text in thresholds]
+            for file in (json_file, report_file):
+                _check_writable(file)
             if servers:
                 load["running"] = _running(load)
+                if load["running"] is not None and cores > 1:
+                    raise click.UsageError(
+                        "--cores is for a server that is started, not for --server"
+                    )
             spoken = _spoken(encoding, load.pop("adapter", None), load.get("running"))
-            with shown_progress() as progress:
-                rows = measure(progress, encoding=spoken, **load)
+            with shown_progress() as progress, processes.measured_on(cores):
+                try:
+                    rows = measure(progress, encoding=spoken, **load)
+                except OSError as error:
+                    raise BenchError(f"the measurement failed: {error}") from error
             broken = [sentence for limit in limits for sentence in limit.broken_by(rows)]
             wrong = judge(rows)
             if wrong is not None:
@@ -315,6 +336,16 @@ def command_line() -> list[str]:
     context = click.get_current_context(silent=True)
     token = context.params.get("token") if context is not None else None
     return [word.replace(token, "TOKEN") if token else word for word in words]
+
+
+def _check_writable(file: Path | None) -> None:
+    """Raise ConfigError if a file cannot be written: better now than after the measurement."""
+    if file is None:
+        return
+    if not file.parent.is_dir():
+        raise ConfigError(f"{file}: there is no folder {file.parent}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError(f"{file}: this user may not write it")
 
 
 def _adapter(names: Sequence[str]) -> Option:

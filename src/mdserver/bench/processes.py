@@ -1,7 +1,7 @@
 """The processes of a measurement: the server, the floor, and the cores they may use.
 
-What is measured gets one core and the load another one. A process does not outlive the block that
-started it.
+What is measured gets the first core, or as many as `--cores` says, and the load others if there are
+any. A process does not outlive the block that started it.
 """
 
 import os
@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,6 +27,9 @@ START_TIMEOUT_S = 30.0
 _LINE_BYTES_MAX = 4 * KB
 _STDERR_BYTES_SHOWN = 2 * KB
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+# Not asked again: a block of `running_on` has fewer, and the server that it starts has others.
+ALLOWED = tuple(sorted(os.sched_getaffinity(0)))
+_measured_cores: ContextVar[int] = ContextVar("measured_cores", default=1)
 
 
 class BenchError(MdserverError):
@@ -33,9 +37,20 @@ class BenchError(MdserverError):
 
 
 def cores() -> tuple[set[int], set[int]]:
-    """Return the cores of what is measured and of the load; one for both if there is only one."""
-    allowed = sorted(os.sched_getaffinity(0))
-    return {allowed[0]}, {allowed[-1]}
+    """Return the cores of what is measured and of the load; they overlap if there are too few."""
+    return set(ALLOWED[: _measured_cores.get()]), {ALLOWED[-1]}
+
+
+@contextmanager
+def measured_on(count: int) -> Iterator[None]:
+    """Give what is measured so many cores in the block. Raises BenchError if there are fewer."""
+    if count > len(ALLOWED):
+        raise BenchError(f"--cores {count}: this process may use {len(ALLOWED)}")
+    token = _measured_cores.set(count)
+    try:
+        yield
+    finally:
+        _measured_cores.reset(token)
 
 
 @contextmanager
@@ -58,7 +73,7 @@ def started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a process with a pipe as stdout until the end of the block.
 
-    It runs on the measured core, or on the cores `on`; `environment` is added to ours.
+    It runs on the cores of what is measured, or on the cores `on`; `environment` is added to ours.
     """
     with tempfile.TemporaryFile() as errors:
         with running_on(cores()[0] if on is None else on):
@@ -111,8 +126,11 @@ def server(
     `Name=value` parameters, of which a later one replaces an earlier one. `python` is the
     interpreter, if it is another one than ours.
     """
-    with started([python or sys.executable, *server_command(settings)[1:]]) as process:
-        yield process, server_port(process, scheme)
+    with tempfile.TemporaryDirectory(prefix="mdserver-bench-") as folder:
+        # A journal that is asked for is not found by the next measurement, nor left behind.
+        command = server_command((f"JournalFolder={Path(folder) / 'journal'}", *settings))
+        with started([python or sys.executable, *command[1:]]) as process:
+            yield process, server_port(process, scheme)
 
 
 def server_command(settings: Sequence[str]) -> list[str]:
@@ -183,6 +201,15 @@ def cpu_s(pid: int) -> float:
         fields = Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / _TICKS_PER_S
+
+
+def descriptors(pid: int) -> int:
+    """Return how many files and sockets a process and its workers have open."""
+    found = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    for each in with_children(pid)[1:]:
+        with suppress(OSError):  # one that ended meanwhile
+            found += len(list(Path(f"/proc/{each}/fd").iterdir()))
+    return found
 
 
 def with_children(pid: int) -> list[int]:

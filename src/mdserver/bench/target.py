@@ -60,7 +60,8 @@ class Running:
     ) -> "Running":
         """Read the addresses of URLs, as `--server` takes them.
 
-        Raises ConfigError if one is no URL of a server, or if only some have TLS.
+        Raises ConfigError if one is no URL of a server, if only some have TLS, or if the file of
+        the authority has no certificate.
         """
         addresses = []
         schemes = set()
@@ -76,6 +77,10 @@ class Running:
             addresses.append(ServerAddress(parts.hostname, port or _PORTS[parts.scheme]))
         if len(schemes) > 1:
             raise ConfigError("--server: all servers of a measurement have TLS, or none has")
+        try:
+            ssl.create_default_context(cafile=authority)
+        except ssl.SSLError:
+            raise ConfigError(f"--ca {authority}: expected a certificate in PEM") from None
         return cls(tuple(addresses), True in schemes, authority, token, pid)
 
     def context(self) -> ssl.SSLContext | None:
@@ -129,22 +134,21 @@ def own_subject() -> str:
 
 @contextmanager
 def opened(
-    running: Running | None, settings: Sequence[str] = (), python: str | None = None
+    running: Running | None,
+    settings: Sequence[str] = (),
+    python: str | None = None,
+    store: Path | None = None,
 ) -> Iterator[ServersUnderTest]:
     """Yield the servers that run already or, without them, one that is started and ended.
 
+    With a key store a server is started in any case, and the listener for TLS is what is yielded.
     Raises BenchError if it cannot be started.
     """
-    if running is not None:
+    if store is not None:
+        settings = (*settings, "ListenEncrypted=127.0.0.1:0", f"KeyStore={store}")
+    elif running is not None:
         yield ServersUnderTest(running, running.pid)
         return
-    with processes.server(settings, python=python) as (process, port):
-        yield ServersUnderTest(Running(local(port)), process.pid)
-
-
-@contextmanager
-def encrypted_server(settings: Sequence[str], store: Path) -> Iterator[ServersUnderTest]:
-    """Start a server with this key store; yield its listener for TLS. Raises BenchError."""
-    encrypted = (*settings, "ListenEncrypted=127.0.0.1:0", f"KeyStore={store}")
-    with processes.server(encrypted, "https") as (process, port):
+    scheme = "http" if store is None else "https"
+    with processes.server(settings, scheme, python=python) as (process, port):
         yield ServersUnderTest(Running(local(port)), process.pid)

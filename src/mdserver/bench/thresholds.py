@@ -1,6 +1,7 @@
 """Thresholds for `--fail-if`: what must not be true of any row of a measurement."""
 
 import difflib
+import math
 import operator
 import re
 from collections.abc import Callable, Sequence
@@ -47,6 +48,8 @@ class Threshold:
             bound = float(match["bound"])
         except ValueError:
             raise ConfigError(f"{text!r}: {match['bound']!r} is no number") from None
+        if not math.isfinite(bound):
+            raise ConfigError(f"{text!r}: expected a finite number, not {match['bound']!r}")
         known = [name for name in columns() if name not in _TEXTS]
         if match["column"] not in known:
             close = difflib.get_close_matches(match["column"], known, n=1)

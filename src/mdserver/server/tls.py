@@ -1,7 +1,7 @@
 """TLS: contexts from key files, and handshakes on non-blocking sockets.
 
-`ssl.SSLSocket` stays as fast as the plain socket under it; `trio.SSLStream` costs several times
-more a send and 20 KiB a connection.
+Links between members are `ssl.SSLSocket`: `trio.SSLStream` costs several times more a send and
+20 KiB a connection. Connections of clients are `EncryptedSocket`.
 """
 
 import socket
@@ -17,6 +17,7 @@ from attrs import frozen
 
 from mdserver import limits
 from mdserver.errors import StartError
+from mdserver.server.encrypted import EncryptedSocket, RecordBuffers
 
 CIPHERS = limits.TLS_CIPHERS
 
@@ -60,10 +61,24 @@ class ListenerCertificate:
         self._store = store
         self._ciphers = ciphers
         self.context = server_context(store, ciphers)
+        self._buffers = RecordBuffers()
 
     def read(self) -> Callable[[], None]:
         """Read the files again; see `Reloadable`."""
         return partial(setattr, self, "context", server_context(self._store, self._ciphers))
+
+    async def encrypt(self, sock: socket.socket) -> EncryptedSocket:
+        """Perform the TLS handshake with a client. Closes `sock` on failure.
+
+        Raises OSError (of which ssl.SSLError is a subclass) if the handshake fails.
+        """
+        try:
+            encrypted = EncryptedSocket(sock, self.context, self._buffers)
+            await encrypted.shake_hands()
+        except BaseException:
+            sock.close()
+            raise
+        return encrypted
 
 
 def server_context(store: KeyStore, ciphers: str = CIPHERS) -> ssl.SSLContext:

@@ -11,8 +11,10 @@ from mdserver.cli.main import exit_status
 from mdserver.config import FanoutEngine
 from mdserver.server.clients import fanout
 from mdserver.server.clients.fanout import Sent, open_fanout
+from mdserver.server.server import Server
 from mdserver.server.settings import ServerSettings
 from tests.live import live_server, wait_for_line
+from tests.server.layers import Layer
 from tests.server.native import usable
 from tests.server.raw import TEXT, RawClient, frame, upgraded
 from tests.server.serving import port_of, serving
@@ -69,15 +71,20 @@ def test_a_server_says_which_engine_is_in_force(
         assert wait_for_line(server.log, '"ready"')["fanout"] == fanout_engine.value
 
 
-async def test_a_fan_out_with_pings_and_a_reset_between(fanout_engine: FanoutEngine) -> None:
-    """All get everything in order, with the answers to their pings, but for one that is cut."""
-    async with serving(ServerSettings(fanout_engine=fanout_engine)) as server:
-        port = port_of(server)
-        async with trio.open_nursery() as nursery, upgraded(port) as publisher:
+async def test_a_fan_out_with_pings_and_a_reset_between(
+    fanout_engine: FanoutEngine, layer: Layer
+) -> None:
+    """All get everything in order, with the answers to their pings, but for one that is cut.
+
+    With TLS every third subscriber is a plain one, beside the encrypted ones.
+    """
+    async with serving(layer.settings(ServerSettings(fanout_engine=fanout_engine))) as server:
+        async with trio.open_nursery() as nursery, upgraded(port_of(server)) as publisher:
             seen: list[list[int]] = []
             for number in range(12):
                 ready = trio.Event()
-                nursery.start_soon(subscriber, port, number, seen, ready)
+                over = layer if number % 3 != 1 else Layer()
+                nursery.start_soon(subscriber, server, over, number, seen, ready)
                 await ready.wait()
             for number in range(100):
                 command = {"op": "publish", "subject": "/a/b", "content": str(number)}
@@ -86,11 +93,13 @@ async def test_a_fan_out_with_pings_and_a_reset_between(fanout_engine: FanoutEng
         assert all(each == list(range(len(each))) for each in seen)
 
 
-async def subscriber(port: int, number: int, seen: list[list[int]], ready: trio.Event) -> None:
+async def subscriber(
+    server: Server, layer: Layer, number: int, seen: list[list[int]], ready: trio.Event
+) -> None:
     """Read 100 messages, with a ping each time; subscriber 3 ends with a reset after ten."""
     contents: list[int] = []
     most = 10 if number == 3 else 100
-    async with upgraded(port) as client:
+    async with upgraded(layer.port(server), tls=layer.context) as client:
         await client.send(frame(TEXT, b'{"op":"subscribe","subjects":["/a/b"]}'))
         await client.frame()
         ready.set()
@@ -98,8 +107,8 @@ async def subscriber(port: int, number: int, seen: list[list[int]], ready: trio.
             contents += await numbers(client)
         contents = contents[:most]
         if number == 3:
-            client.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-            client.stream.socket.close()
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.socket.close()
     seen.append(contents)
 
 

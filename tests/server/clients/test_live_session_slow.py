@@ -17,11 +17,13 @@ from mdserver.core.settings import BrokerSettings
 from mdserver.limits import CLOSE_SLOW_CONSUMER, KB, SUBPROTOCOL_BINARY, SUBPROTOCOL_JSON
 from mdserver.server.server import Server
 from mdserver.server.settings import ServerSettings
+from tests.server.layers import Layer
 from tests.server.raw import BINARY, CLOSE, TEXT, RawClient, frame, upgraded
 from tests.server.serving import port_of, serving
 
 CODECS = {SUBPROTOCOL_JSON: JsonClient, SUBPROTOCOL_BINARY: BinaryClient}
 PUBLISHED = 150
+TCP = Layer()
 
 
 class Client:
@@ -51,17 +53,21 @@ class Client:
 
 @asynccontextmanager
 async def a_slow_client(
-    policy: SlowConsumerPolicy, subprotocol: str, qos: Qos, engine: FanoutEngine = FanoutEngine.AUTO
+    policy: SlowConsumerPolicy,
+    subprotocol: str,
+    qos: Qos,
+    engine: FanoutEngine = FanoutEngine.AUTO,
+    layer: Layer = TCP,
 ) -> AsyncIterator[tuple[Server, Client]]:
     """One client has been sent much more than it has read; the last content is "399…"."""
     settings = ServerSettings(outbox_bytes_max=64 * KB, slow_consumers=policy, fanout_engine=engine)
     line = f"Sec-WebSocket-Protocol: {subprotocol}"
     async with (
-        serving(settings) as server,
-        upgraded(port_of(server), line) as raw,
+        serving(layer.settings(settings)) as server,
+        upgraded(layer.port(server), line, tls=layer.context) as raw,
         upgraded(port_of(server)) as other,
     ):
-        raw.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * KB)
+        raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * KB)
         slow, publisher = Client(raw, subprotocol), Client(other, SUBPROTOCOL_JSON)
         await slow.send(Subscribe(subjects=["/a/*"]))
         await raw.frame()
@@ -75,9 +81,9 @@ async def a_slow_client(
 
 
 @pytest.mark.parametrize("subprotocol", CODECS)
-async def test_disconnect(subprotocol: str, fanout_engine: FanoutEngine) -> None:
+async def test_disconnect(subprotocol: str, fanout_engine: FanoutEngine, layer: Layer) -> None:
     async with a_slow_client(
-        SlowConsumerPolicy.DISCONNECT, subprotocol, Qos.GUARANTEED, fanout_engine
+        SlowConsumerPolicy.DISCONNECT, subprotocol, Qos.GUARANTEED, fanout_engine, layer
     ) as (server, slow):
         assert len(server.sessions.outboxes) == 1
         await slow.messages_until(f"{PUBLISHED - 1} ")
@@ -85,9 +91,9 @@ async def test_disconnect(subprotocol: str, fanout_engine: FanoutEngine) -> None
 
 
 @pytest.mark.parametrize("subprotocol", CODECS)
-async def test_conflate(subprotocol: str, fanout_engine: FanoutEngine) -> None:
+async def test_conflate(subprotocol: str, fanout_engine: FanoutEngine, layer: Layer) -> None:
     async with a_slow_client(
-        SlowConsumerPolicy.CONFLATE, subprotocol, Qos.GUARANTEED, fanout_engine
+        SlowConsumerPolicy.CONFLATE, subprotocol, Qos.GUARANTEED, fanout_engine, layer
     ) as (
         server,
         slow,
@@ -143,7 +149,7 @@ async def test_what_a_pattern_brings_waits_in_the_cache_for_a_client_that_does_n
         client = Client(raw, SUBPROTOCOL_JSON)
         for one in subjects:
             await client.send(Publish(subject=one, content=one + " " + "x" * 8000))
-        raw.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * KB)
+        raw.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * KB)
         await client.send(Subscribe(subjects=["/a/*"]))
         await trio.testing.wait_all_tasks_blocked(0.05)  # longer than any pause between two steps
         (outbox,) = server.sessions.outboxes.values()

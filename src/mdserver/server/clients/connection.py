@@ -16,19 +16,19 @@ the timer the meaning that it needs at the moment (`SpokenProtocol.timer_due`).
 """
 
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import trio
 
 from mdserver import limits
+from mdserver.server.clients import refusals
 from mdserver.server.clients.budget import Share
 from mdserver.server.clients.context import ServerContext
 from mdserver.server.clients.proxies import Proxied
 from mdserver.server.clients.rates import Meter
-from mdserver.server.sockets import READ_BLOCKED, WRITE_BLOCKED
-from mdserver.server.tls import say_goodbye
+from mdserver.server.encrypted import EncryptedSocket
+from mdserver.server.sockets import READ_BLOCKED, WRITE_BYTES
 
 DISCARD_BYTES_MAX = 1024 * 1024
 CROWDED = "The server has too much that is not complete: try again later."
@@ -74,7 +74,7 @@ class Connection:
         context: ServerContext,
         proxied: Proxied | None = None,
     ) -> None:
-        self.sock = sock
+        self.sock: socket.socket | EncryptedSocket = sock
         self.address = address
         self.context = context
         self.proxied = proxied
@@ -88,12 +88,20 @@ class Connection:
     @property
     def secure(self) -> bool:
         """Whether the connection is encrypted."""
-        return isinstance(self.sock, ssl.SSLSocket)
+        return isinstance(self.sock, EncryptedSocket)
+
+    @property
+    def plain(self) -> socket.socket:
+        """The socket below TLS, if there is TLS."""
+        return self.sock.plain if isinstance(self.sock, EncryptedSocket) else self.sock
 
     def timer_due(self, now: int) -> None:
         """Hand the timer to the protocol."""
         if self.protocol is None:
-            self.abort()  # the TLS handshake took too long
+            reason = "The TLS handshake took too long."
+            refusals.tell(self.address, "no TLS connection", reason)
+            self.context.sessions.measures.refuse("no TLS connection")
+            self.abort()
         else:
             self.protocol.timer_due(now)
 
@@ -144,8 +152,8 @@ class Connection:
 
     def close(self) -> None:
         """Close the socket and release everything that the connection holds."""
-        if isinstance(self.sock, ssl.SSLSocket):
-            say_goodbye(self.sock)
+        if isinstance(self.sock, EncryptedSocket):
+            self.sock.say_goodbye()
         if self.draining:
             trio.lowlevel.notify_closing(self.sock)  # ends the tasks that wait for it
         self.sock.close()
@@ -164,8 +172,8 @@ class Connection:
         sock = self.sock
         context = self.context
         while True:
-            # OpenSSL may hold bytes that it has read already: nothing more need come to the socket.
-            if not (isinstance(sock, ssl.SSLSocket) and sock.pending()):
+            # What was decrypted with the handshake is there already.
+            if not (isinstance(sock, EncryptedSocket) and sock.pending()):
                 await trio.lowlevel.wait_readable(sock)
             try:
                 size = sock.recv_into(context.buffer)
@@ -175,7 +183,8 @@ class Connection:
             sessions = context.sessions
             sessions.traffic.received += size
             if self.meter is not None:
-                self.meter.take(bytes_=size)
+                # With TLS that is what came, so that records of almost no data are not free.
+                self.meter.take(bytes_=sock.cost if isinstance(sock, EncryptedSocket) else size)
             sessions.turn.begin()
             return bytes(memoryview(context.buffer)[:size])
 
@@ -184,13 +193,25 @@ class Connection:
 
         Raises OSError if the connection is broken.
         """
-        rest = memoryview(wire)
+        sock = self.sock
+        if isinstance(sock, EncryptedSocket):
+            for start in range(0, len(wire), WRITE_BYTES):
+                records = sock.seal(wire[start : start + WRITE_BYTES])
+                sock.halfway = True  # also if this task is cancelled meanwhile
+                await self._send_all(records)
+                sock.halfway = False
+        else:
+            await self._send_all(wire)
+        self.context.sessions.traffic.sent += len(wire)
+
+    async def _send_all(self, data: bytes) -> None:
+        """Send all bytes to the plain socket. Raises OSError."""
+        plain, rest = self.plain, memoryview(data)
         while rest:
             try:
-                rest = rest[self.sock.send(rest) :]
-            except WRITE_BLOCKED:
-                await trio.lowlevel.wait_writable(self.sock)
-        self.context.sessions.traffic.sent += len(wire)
+                rest = rest[plain.send(rest) :]
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(plain)
 
     async def linger(self, duration: int) -> None:
         """Close this side's half, and read on so that the client gets what was sent last.
@@ -200,8 +221,8 @@ class Connection:
         the timer ends the connection.
         """
         self.give_time(duration)
-        if isinstance(self.sock, ssl.SSLSocket):
-            say_goodbye(self.sock)
+        if isinstance(self.sock, EncryptedSocket):
+            self.sock.say_goodbye()
         self.sock.shutdown(socket.SHUT_WR)
         await self.discard()
 

@@ -16,7 +16,7 @@ from functools import partial
 
 import trio
 
-from mdserver.limits import NS_PER_S
+from mdserver.limits import NS_PER_S, SENT_TOGETHER_BYTES_MAX
 from mdserver.server.clients.fanout import SendMany
 from mdserver.server.clients.outbox import Outbox, Owner
 from mdserver.server.sockets import WRITE_BYTES
@@ -115,8 +115,8 @@ def flush_all(dirty: list[Outbox], send: SendMany | None = None) -> None:
 def _send_together(dirty: list[Outbox], send: SendMany) -> list[Outbox]:
     """Send what goes to plain sockets with one call of `send`; return the other outboxes.
 
-    Nothing else runs between taking the frames and noting what of them was sent, so nothing can
-    overtake them. Owners are told after that, because what they do may send to any of the outboxes.
+    With TLS the socket below it is a plain one, and what is sent are the records. Those are not
+    shared, so there is a call for each `SENT_TOGETHER_BYTES_MAX` of them.
     """
     others: list[Outbox] = []
     outboxes: list[Outbox] = []
@@ -125,54 +125,85 @@ def _send_together(dirty: list[Outbox], send: SendMany) -> list[Outbox]:
     form = None
     joined: list[bytes] = []
     wire = b""
+    size = taken = sealed = 0
     plain = socket.socket
     for outbox in dirty:
         frames = outbox.frames
         if not frames or outbox.unsent:
             continue
-        sock = outbox.sock
-        if type(sock) is not plain:
-            others.append(outbox)  # TLS, or the network of the simulator
+        sock, tls = outbox.sock, outbox.tls
+        if type(sock) is not plain or (tls is not None and tls.owed):
+            others.append(outbox)  # the network of the simulator, or TLS has something to say first
             continue
         if frames != joined or outbox.form is not form:
             form = None
-            if outbox.size > WRITE_BYTES:
+            wire = _joined(outbox)
+            size = len(wire)
+            if not size:
                 others.append(outbox)
-                continue
-            try:
-                wire = outbox.form.wire(frames)
-            except Exception:
-                others.append(outbox)  # it fails there again, when nothing is held here
                 continue
             joined = frames
             form = outbox.form
+        if tls is None:
+            wires.append(wire)
+        else:
+            try:
+                tls.write(wire)  # as `seal` does, without a call of Python for each record
+                wires.append(tls.take())
+                sealed += size
+            except Exception:
+                tls.empty()
+                others.append(outbox)
+                form = None  # it keeps these frames, and may get more
+                continue
         outbox.frames = []
         outbox.size = 0
         outbox.limit = outbox.limit_least
         outboxes.append(outbox)
-        wires.append(wire)
         socks.append(sock)
+        taken += size
+        if sealed >= SENT_TOGETHER_BYTES_MAX:
+            _send_lot(outboxes, wires, socks, taken, send)
+            outboxes, wires, socks, taken, sealed = [], [], [], 0, 0
     if outboxes:
-        _, cut, broken = send(wires, socks)
-        outboxes[0].traffic.sent += sum(map(len, wires))
-        if cut or broken:
-            _note(outboxes, wires, cut, broken)
+        _send_lot(outboxes, wires, socks, taken, send)
     return others
 
 
-def _note(
+def _joined(outbox: Outbox) -> bytes:
+    """Return the joined frames; empty if the outbox has to be sent alone."""
+    if outbox.size > WRITE_BYTES:
+        return b""
+    try:
+        return outbox.form.wire(outbox.frames)
+    except Exception:
+        return b""  # it fails again when it is sent alone, with nothing held for others
+
+
+def _send_lot(
     outboxes: list[Outbox],
     wires: list[bytes],
-    cut: list[tuple[int, int]],
-    broken: list[tuple[int, int]],
+    socks: list[socket.socket],
+    taken: int,
+    send: SendMany,
 ) -> None:
-    """Note what was not sent, then tell the owners."""
+    """Send with one call, note what was not sent, then tell the owners.
+
+    `taken` is the number of bytes without the overhead of TLS. Nothing else runs between taking the
+    frames and noting what of them was sent, so nothing can overtake them. Owners are told after
+    that, because what they do may send to any of the outboxes.
+    """
+    _, cut, broken = send(wires, socks)
     traffic = outboxes[0].traffic  # the same for all
+    traffic.sent += taken
     for at, sent in cut:
-        outboxes[at].unsent = memoryview(wires[at])[sent:]
-        traffic.sent -= len(wires[at]) - sent
+        outbox = outboxes[at]
+        if outbox.tls is None:  # records count when they are made
+            traffic.sent -= len(wires[at])
+        outbox.keep_unsent(wires[at], sent)
     for at, _ in broken:
-        traffic.sent -= len(wires[at])
+        if outboxes[at].tls is None:
+            traffic.sent -= len(wires[at])
     for at, _ in cut:
         _tell(outboxes[at].owner, outboxes[at].owner.parked)
     for at, error in broken:

@@ -14,7 +14,6 @@ header or the first request, so its limits are checked there (`mdserver.server.c
 """
 
 import socket
-import ssl
 from contextlib import suppress
 
 import trio
@@ -33,19 +32,20 @@ from mdserver.server.clients.exchange import Exchange
 from mdserver.server.clients.proxies import Proxied, read_header
 from mdserver.server.clients.requests import CLOSE_AFTERWARDS
 from mdserver.server.clients.serve import serve_connection
+from mdserver.server.encrypted import EncryptedSocket
 from mdserver.server.sockets import READ_BLOCKED, accept_each
-from mdserver.server.tls import ListenerCertificate, say_goodbye, shake_hands
+from mdserver.server.tls import ListenerCertificate
 
 TASK = "connection"
 COMPLAIN_EVERY_NS = 60 * NS_PER_S
 RETRY_AFTER_S = 5
 
 
-async def _received(sock: socket.socket, bytes_max: int) -> bytes:
+async def _received(sock: socket.socket | EncryptedSocket, bytes_max: int) -> bytes:
     """Wait for bytes and return up to `bytes_max` of them, empty at the end of the stream."""
     while True:
-        # OpenSSL may hold bytes that it has read already: nothing more need come to the socket.
-        if not (isinstance(sock, ssl.SSLSocket) and sock.pending()):
+        # What was decrypted with the handshake, or with more than was asked for, is there already.
+        if not (isinstance(sock, EncryptedSocket) and sock.pending()):
             await trio.lowlevel.wait_readable(sock)
         try:
             return sock.recv(bytes_max)
@@ -177,24 +177,26 @@ class Listener:
         try:
             with suppress(OSError, EOFError, ProxyHeaderError), scope:
                 with trio.move_on_after(limits.LINGER_MS / 1000) as opening:
-                    sock = await self._opened(sock, announced=announced)
+                    opened = await self._opened(sock, announced=announced)
                 if not opening.cancelled_caught:
-                    await self._say(sock, address, reason)
+                    await self._say(opened, address, reason)
         except Exception:
             self._context.log.exception("connection failed", address=address)
         finally:
             sock.close()
             self._lingering.pop(scope, None)
 
-    async def _opened(self, sock: socket.socket, *, announced: bool) -> socket.socket:
+    async def _opened(
+        self, sock: socket.socket, *, announced: bool
+    ) -> socket.socket | EncryptedSocket:
         """Return the socket for HTTP, after the PROXY header and the TLS handshake, if any."""
         if announced:
             await read_header(sock)
         if self._identity is None:
             return sock
-        return await shake_hands(sock, self._identity.context)
+        return await self._identity.encrypt(sock)
 
-    async def _say(self, sock: socket.socket, address: str, reason: str) -> None:
+    async def _say(self, sock: socket.socket | EncryptedSocket, address: str, reason: str) -> None:
         """Send the answer, then read on for a moment.
 
         A close with unread bytes would make the kernel reset the connection, and the client might
@@ -208,8 +210,8 @@ class Listener:
         sock.send(
             http.refuse(RequestRefusedError(503, reason, [wait])) if answer is None else answer
         )
-        if isinstance(sock, ssl.SSLSocket):
-            say_goodbye(sock)
+        if isinstance(sock, EncryptedSocket):
+            sock.say_goodbye()
         sock.shutdown(socket.SHUT_WR)
         with trio.move_on_after(limits.LINGER_MS / 1000):
             left = limits.REFUSED_BYTES_MAX
@@ -217,7 +219,7 @@ class Listener:
                 left -= len(received)
 
     async def _health(
-        self, sock: socket.socket, address: str, http: HttpConnection
+        self, sock: socket.socket | EncryptedSocket, address: str, http: HttpConnection
     ) -> bytes | None:
         """Return the answer to a request for `/health`, None if the client requests anything else.
 

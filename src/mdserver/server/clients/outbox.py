@@ -10,12 +10,15 @@ An outbox holds frames by reference, and is in one of four states:
 *dirty*: `frames` wait for the flusher, which sends them once in this scheduler pass.
 *parked*: the socket takes no more. `unsent` has the bytes that it refused; what is put meanwhile
 goes into the queue, and a task of the connection calls `drain` each time the socket is writable.
-OpenSSL wants a refused write repeated with the same bytes, so `unsent` changes only at its
-beginning. Control frames overtake the queue, but not `unsent`: a frame of which a part was sent has
+Control frames overtake the queue, but not `unsent`: a frame of which a part was sent has
 to be completed first.
 
-An outbox is parked while `unsent` is not empty. From `Owner.parked` until `drain` returns True a
-task drains it, unless the connection is ending.
+With TLS, what goes to the socket are the records that are made of the bytes when it is their turn
+(`EncryptedSocket.seal`). `unsent` then has the records of one write, which must all be sent, in
+order, and `rest` has the bytes after them, which were taken to be sent and have no records yet.
+
+An outbox is parked while `unsent` is not empty; without it there is no `rest`. From `Owner.parked`
+until `drain` returns True a task drains it, unless the connection is ending.
 """
 
 from collections.abc import Sequence
@@ -30,7 +33,8 @@ from mdserver.limits import CATCH_UP_BYTES_MAX, NS_PER_MS
 from mdserver.server.clients.forms import Form
 from mdserver.server.clients.slow_consumer_queue import SlowConsumerQueue
 from mdserver.server.clients.traffic import Traffic
-from mdserver.server.sockets import WRITE_BLOCKED, WRITE_BYTES, Socket
+from mdserver.server.encrypted import EncryptedSocket
+from mdserver.server.sockets import WRITE_BYTES, Socket
 
 _NONE: frozenset[int] = frozenset()
 
@@ -87,8 +91,9 @@ class Outbox:
     the size (bytes) up to which the queue may grow then, at least `limit_least`. What a client
     requested itself (answers, history, snapshots) raises the limit until the outbox is empty again:
     only live messages make a slow consumer. `control` is a control frame that waits, `last` the
-    goodbye. `known` has the aliases that were introduced to the client. `mistakes` counts commands
-    that were not understood.
+    goodbye. `sock` is the socket below TLS, and `tls` makes the records for it, None without TLS.
+    `known` has the aliases that were introduced to the client. `mistakes` counts commands that were
+    not understood.
     """
 
     __slots__ = (
@@ -102,20 +107,29 @@ class Outbox:
         "mistakes",
         "owner",
         "queue",
+        "rest",
         "session",
         "since",
         "size",
         "sock",
+        "tls",
         "traffic",
         "unsent",
     )
 
     def __init__(
-        self, session: int, form: Form, sock: Socket, owner: Owner, limit: int, traffic: Traffic
+        self,
+        session: int,
+        form: Form,
+        sock: Socket | EncryptedSocket,
+        owner: Owner,
+        limit: int,
+        traffic: Traffic,
     ) -> None:
         self.session = session
         self.form = form
-        self.sock = sock
+        self.tls = sock if isinstance(sock, EncryptedSocket) else None
+        self.sock: Socket = sock.plain if isinstance(sock, EncryptedSocket) else sock
         self.owner = owner
         self.traffic = traffic
         self.frames: list[bytes] = []
@@ -125,6 +139,7 @@ class Outbox:
         self.mistakes = 0
         self.limit = self.limit_least = limit
         self.unsent: bytes | memoryview = b""
+        self.rest: bytes | memoryview = b""
         self.control = b""
         self.last = b""
         self.known: set[int] | frozenset[int] = _NONE
@@ -201,7 +216,7 @@ class Outbox:
     def bytes_waiting(self) -> int:
         """The number of bytes that the client still has to be sent."""
         queue = self.queue
-        return len(self.unsent) + self.size + (0 if queue is None else queue.size)
+        return len(self.unsent) + len(self.rest) + self.size + (0 if queue is None else queue.size)
 
     def _encode(self, delivery: Delivery) -> bytes:
         """Encode a message, with the introduction of its alias first if the client needs it."""
@@ -227,22 +242,41 @@ class Outbox:
         self.frames = []
         self.size = 0
         self.limit = self.limit_least
-        if len(wire) > WRITE_BYTES:
-            self.unsent = wire
+        if self.tls is not None and len(wire) > WRITE_BYTES:
+            self.rest = wire
             return self._drain_or_park()
         try:
-            sent = self.sock.send(wire)
-        except WRITE_BLOCKED:
+            if self.tls is not None:
+                wire = self._sealed(wire)
+            sent = self.sock.send(wire) if len(wire) <= WRITE_BYTES else 0
+        except BlockingIOError:
             sent = 0
         except OSError as error:
             self.owner.lost(str(error))
             return True
-        self.traffic.sent += sent
         if sent == len(wire):
+            if self.tls is None:
+                self.traffic.sent += sent
             return True
-        self.unsent = memoryview(wire)[sent:]
+        self.keep_unsent(wire, sent)
+        if len(wire) > WRITE_BYTES:
+            return self._drain_or_park()
         self.owner.parked()
         return False
+
+    def _sealed(self, wire: bytes | memoryview) -> bytes:
+        """Return the records for `wire`, which count as sent when they are made."""
+        assert self.tls is not None
+        self.traffic.sent += len(wire)
+        return self.tls.seal(wire)
+
+    def keep_unsent(self, wire: bytes | memoryview, sent: int) -> None:
+        """Count `sent` bytes of `wire` as sent, and keep the others."""
+        self.unsent = memoryview(wire)[sent:] if sent < len(wire) else b""
+        if self.tls is None:
+            self.traffic.sent += sent
+        else:
+            self.tls.halfway = bool(self.unsent)
 
     def drain(self) -> bool:
         """Send until the socket takes no more; return whether nothing is left.
@@ -251,16 +285,23 @@ class Outbox:
         """
         send = self.sock.send
         while True:
-            unsent = self.unsent or self._next()
+            unsent = self.unsent or self._next_write()
             if not unsent:
                 return True
             try:
                 sent = send(unsent[:WRITE_BYTES])
-            except WRITE_BLOCKED:
-                self.unsent = unsent
+            except BlockingIOError:
+                self.keep_unsent(unsent, 0)
                 return False
-            self.traffic.sent += sent
-            self.unsent = memoryview(unsent)[sent:] if sent < len(unsent) else b""
+            self.keep_unsent(unsent, sent)
+
+    def _next_write(self) -> bytes:
+        """Take what goes to the socket next: with TLS the records of one write."""
+        if self.tls is None:
+            return self._next()
+        wire = self.rest or self._next()
+        self.rest = memoryview(wire)[WRITE_BYTES:] if len(wire) > WRITE_BYTES else b""
+        return self._sealed(wire[:WRITE_BYTES]) if wire else b""
 
     def _next(self) -> bytes:
         """Take what is to be sent next: control frame, frames, queue, and the goodbye last."""
@@ -288,7 +329,7 @@ class Outbox:
         if self.unsent:
             self.control = control
             return
-        self.unsent = control
+        self.control = control
         self._drain_or_park()
 
     def finish(self, last: bytes, *, drop: bool = False) -> None:

@@ -12,7 +12,7 @@ from mdserver.server.clients import refusals
 from mdserver.server.clients.admission import Admission
 from mdserver.server.clients.connection import Connection
 from mdserver.server.clients.requests import HttpRequests
-from mdserver.server.tls import ListenerCertificate, shake_hands
+from mdserver.server.tls import ListenerCertificate
 
 
 async def serve_connection(
@@ -50,7 +50,7 @@ async def serve_connection(
 async def _encrypt(connection: Connection, identity: ListenerCertificate) -> None:
     connection.give_time(connection.context.settings.handshake_timeout)
     try:
-        connection.sock = await shake_hands(connection.sock, identity.context)
+        connection.sock = await identity.encrypt(connection.plain)
     except OSError as error:
         refusals.tell(connection.address, "no TLS connection", error)
         connection.context.sessions.measures.refuse("no TLS connection")

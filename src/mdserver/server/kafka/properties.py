@@ -47,6 +47,8 @@ OURS: dict[str, tuple[str, ...]] = {
     "transactional.id": (),
 }
 """What this server decides, with the values that agree with that; none: it means nothing here."""
+FOR_SERVERS = ("topics", "topics.regex", "recovery.on.start")
+"""What only servers know, in the file of their consumer."""
 IGNORED = ("enable.auto.commit", "auto.offset.reset", "group.id")
 RENAMED: dict[str, str] = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
@@ -135,6 +137,14 @@ def kafka_settings(config: Config) -> KafkaSettings:
 
 
 def read_properties(parameter: str, file: Path) -> Properties:
+    """Return the properties of a file, which name the brokers. Raises ConfigError."""
+    found = load_properties(parameter, file)
+    if not found.get("bootstrap.servers", "").strip():
+        raise ConfigError(f"{file}: bootstrap.servers is missing: the brokers, as host:port")
+    return found
+
+
+def load_properties(parameter: str, file: Path) -> Properties:
     """Return the properties of a file. Raises ConfigError."""
     try:
         if file.stat().st_size > KAFKA_PROPERTIES_BYTES_MAX:
@@ -145,8 +155,6 @@ def read_properties(parameter: str, file: Path) -> Properties:
         raise ConfigError(f"{parameter} = {file}: {error.strerror or error}") from None
     except ValueError as error:
         raise ConfigError(f"{parameter} = {file}: {error}") from None
-    if not found.get("bootstrap.servers", "").strip():
-        raise ConfigError(f"{file}: bootstrap.servers is missing: the brokers, as host:port")
     return found
 
 
@@ -180,6 +188,11 @@ def _boolean(file: Path, properties: Properties, name: str, default: str) -> boo
     if text not in {"true", "false", "yes", "no"}:
         raise ConfigError(f"{file}: {name} = {text}: expected true or false")
     return text in {"true", "yes"}
+
+
+def without_topics(properties: Mapping[str, str]) -> Properties:
+    """Return what is for clients of Kafka in the file of a server's consumer."""
+    return {name: value for name, value in properties.items() if name not in FOR_SERVERS}
 
 
 def translated(file: Path, properties: Mapping[str, str]) -> Properties:

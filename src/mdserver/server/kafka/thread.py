@@ -5,6 +5,7 @@ the server is busy, the queues of librdkafka fill up, and it asks the brokers fo
 """
 
 import threading
+from abc import ABC, abstractmethod
 from typing import Any
 
 import trio
@@ -12,7 +13,7 @@ import trio
 from mdserver.server.engine import Engine
 
 
-class EngineThread:
+class EngineThread(ABC):
     """Base of the threads. `run` runs one until it is cancelled, and then waits for its end."""
 
     def __init__(self, engine: Engine) -> None:
@@ -21,9 +22,9 @@ class EngineThread:
         self._engine = engine
         self._stopping = threading.Event()
 
+    @abstractmethod
     def work(self) -> None:
         """Do the work in the thread, until `_stopping` is set."""
-        raise NotImplementedError
 
     def give(self, given: Any) -> None:
         """Give the node an input. Raises trio.Cancelled when the server ends."""

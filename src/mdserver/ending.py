@@ -1,4 +1,4 @@
-"""The end of a job by SIGTERM, which is as orderly as the one by Ctrl-C."""
+"""The end of a command by SIGTERM, which is as orderly as the one by Ctrl-C."""
 
 import contextlib
 import os
