@@ -5,7 +5,7 @@
 Such a value is a zero byte, the number of a schema in four bytes, and JSON. It is decoded if it is
 valid under that schema, and the message has a field `schema` with the number. Other values are left
 as they are. The environment variable SCHEMAS says what has the schemas: the address of a schema
-registry (`http://registry:8081`), or a folder with a file for each (`7.json`). Needs `jsonschema`.
+registry (`http://schemas:8081`), or a folder with a file for each (`7.json`). Needs `jsonschema`.
 """
 
 import json

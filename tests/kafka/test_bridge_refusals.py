@@ -67,6 +67,22 @@ def test_what_kafka_refuses_for_good_is_left_out_and_the_rest_is_written(kafka: 
     assert kept(kafka, small) == [b"1", b"4"]
 
 
+def test_a_batch_that_is_too_large_is_no_fault_of_its_records(kafka: LiveKafka) -> None:
+    """All are to be written: none is named as long as each can be written alone."""
+    topic = new_topic(kafka, 1)
+    small = small_topic(kafka, f"{topic}-small")
+    ledger = Ledger({"bootstrap.servers": kafka.servers}, "a", f"{topic}-state")
+    ledger.load()
+    records = [record(small, b"%d" % n, 900) for n in range(8)]
+    large = record(small, b"large", BYTES_MAX * 2)
+    left_out = ledger.commit([*records, large, *records], {"x": 1}, whole=True)
+    assert list(left_out) == [8]
+    assert ledger.commit(records, {"x": 2}, whole=True) == {}
+    assert kept(kafka, small) == [each.key for each in records]
+    again = Ledger({"bootstrap.servers": kafka.servers}, "a", f"{topic}-state")
+    assert again.load() == {"x": 2}
+
+
 def test_a_row_that_kafka_refuses_is_an_error(kafka: LiveKafka) -> None:
     topic = new_topic(kafka, 1)
     ledger = Ledger({"bootstrap.servers": kafka.servers}, "a", f"{topic}-state")

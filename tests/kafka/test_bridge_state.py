@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+)
 
-from mdserver.bridge.ledger import BridgeError, Ledger
+from mdserver.bridge.ledger import KEPT_SMALL, BridgeError, Ledger
 from tests.kafka.talking import PATIENCE_S, new_topic
 from tests.live_kafka import LiveKafka
 
@@ -56,6 +60,44 @@ def test_a_state_topic_that_cannot_keep_rows_is_refused(
     topic = new_topic(kafka, partitions)
     with pytest.raises(BridgeError, match=said):
         Ledger({"bootstrap.servers": kafka.servers}, "a", topic).load()
+
+
+@pytest.mark.pipeline
+def test_a_state_topic_that_is_made_stays_small(kafka: LiveKafka) -> None:
+    topic = f"states-{new_topic(kafka, 1)}"
+    Ledger({"bootstrap.servers": kafka.servers}, "a", topic).load()
+    resource = ConfigResource("topic", topic)
+    found = kafka.admin.describe_configs([resource])[resource].result(PATIENCE_S)
+    expected = {"cleanup.policy": "compact", **KEPT_SMALL}
+    assert {name: found[name].value for name in expected} == expected
+
+
+@pytest.mark.pipeline
+def test_settings_that_brokers_refuse_are_left_out(
+    kafka: LiveKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some providers do, which have bounds of their own."""
+    monkeypatch.setattr("mdserver.bridge.ledger.KEPT_SMALL", {"segment.bytes": "1"})
+    topic = f"states-{new_topic(kafka, 1)}"
+    assert Ledger({"bootstrap.servers": kafka.servers}, "a", topic).load() == {}
+
+
+@pytest.mark.pipeline
+def test_a_broker_that_is_too_slow_is_told_as_such(
+    kafka: LiveKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No answer about topics comes in no time at all."""
+    topic = f"states-{new_topic(kafka, 1)}"
+    ledger = Ledger({"bootstrap.servers": kafka.servers}, "a", topic)
+    real = Ledger._make_topic
+
+    def hurried(self: Ledger, admin: AdminClient) -> None:
+        monkeypatch.setattr("mdserver.bridge.ledger.KAFKA_CALL_TIMEOUT_S", 0)
+        real(self, admin)
+
+    monkeypatch.setattr(Ledger, "_make_topic", hurried)
+    with pytest.raises(BridgeError, match=rf"\A{topic}: Kafka does not answer\Z"):
+        ledger.load()
 
 
 def bridge(folder: Path, servers: str, *words: str, more: str = "") -> "subprocess.Popen[str]":

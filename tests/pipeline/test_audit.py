@@ -180,6 +180,40 @@ def test_altered_fields_are_found_and_placed_unless_a_receipt_says_nothing_of_th
     assert (silent.kind, silent.session, silent.n) == ("unjudged", "old", 13)
 
 
+def test_a_first_message_that_may_be_a_merged_one_is_not_called_altered(spark: Any) -> None:
+    """The queue of a slow reader merges messages, and the client knew nothing of the subject."""
+
+    def merged(seq: int) -> dict[str, str] | None:
+        return {**(fields(seq) or {}), "before": "1"} if seq == 95 else fields(seq)
+
+    def told(seqs: Sequence[int], session: str, **changed: Any) -> tuple[Any, ...]:
+        given = sums("/a/b", seqs, lambda seq: b"m%d" % seq, fields=merged)
+        return receipt(seqs, session=session, **(given | changed))
+
+    rows = [
+        told(range(95, 101), "first of its subject"),
+        receipt(range(80, 90), session="behind a hole"),
+        told(range(95, 101), "behind a hole"),
+        receipt(range(80, 95), session="nothing before it"),
+        told(range(95, 101), "nothing before it"),
+        told(range(94, 101), "in the middle"),
+        told(range(95, 101), "content as well", crc_sum=1),
+        told(range(95, 101), "twice", dups=1),
+    ]
+    judged = {row.session: row for row in verdicts(spark, *rows) if row.seq_hi == 100}
+    assert {name for name, row in judged.items() if row.verdict == "unjudged"} == {
+        "first of its subject",
+        "behind a hole",
+    }
+    assert {row.verdict for row in judged.values()} == {"unjudged", "dup_or_corrupt"}
+    found = findings.of_receipts(
+        audit.judge_ranges(audit.promised(messages(spark)), once(spark, rows[:1]))
+    ).collect()
+    (row,) = found
+    assert (row.kind, row.seq_lo, row.first_bad_seq) == ("unjudged", 95, None)
+    assert "merged" in row.reason
+
+
 def test_two_contents_of_one_place_are_a_fault_of_the_archive(spark: Any) -> None:
     """The receipt of 71 fits one of them, which of the two is not known."""
     both = messages(spark).unionByName(

@@ -16,6 +16,9 @@ from mdserver.pipeline.capacity import job as capacity_job
 from mdserver.pipeline.capacity import model as capacity
 from mdserver.pipeline.capacity import report as capacity_report
 from mdserver.pipeline.capacity.model import Demand, Observation
+from mdserver.pipeline.common import object_store
+from mdserver.pipeline.common.object_store import RemoteStore
+from mdserver.pipeline.common.places import RemoteTables, Tables
 from mdserver.pipeline.common.requirements import PipelineError
 
 pytestmark = pytest.mark.pipeline
@@ -184,12 +187,18 @@ def runs(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.parametrize("kind", ["folder", "s3"])
 def test_runs_are_kept_once_however_often_they_are_given(
-    runs: Path, tmp_path: Path, spark: Any
+    runs: Path, tmp_path: Path, spark: Any, kind: str, request: pytest.FixtureRequest
 ) -> None:
+    tables: Tables = tmp_path / "tables"
+    if kind == "s3":
+        store = object_store.opened(f"{request.getfixturevalue('bucket')}/{tmp_path.name}")
+        assert isinstance(store, RemoteStore)
+        tables = RemoteTables(store)
     demand = Demand(connections=30_000, publications=1000, deliveries=200_000, burst=2)
     for files in ([runs], [runs], []):
-        plan = capacity_job.run_capacity(spark, files, tmp_path / "tables", demand, None)
+        plan = capacity_job.run_capacity(spark, files, tables, demand, None)
         assert plan.members == 3
         assert [len(fit.runs) for fit in plan.fits] == [6, 1, 1]
 

@@ -32,6 +32,29 @@ except KeyboardInterrupt:
     raise SystemExit(130)
 """
 
+# Has the interrupt come while Spark is there already, and its start waits for the last answer.
+STARTS_SLOWLY = """
+import os, signal, threading
+
+from pyspark import SparkContext
+
+from mdserver.pipeline.common.session import running
+
+
+def waiting(context, level):
+    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    context._jvm.java.lang.Thread.sleep(5_000)
+    set_level(context, level)
+
+
+set_level, SparkContext.setLogLevel = SparkContext.setLogLevel, waiting
+try:
+    with running("endless"):
+        raise AssertionError("the job begins, although it was interrupted")
+except KeyboardInterrupt:
+    raise SystemExit(130)
+"""
+
 
 @contextlib.contextmanager
 def archiving(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
@@ -77,7 +100,10 @@ def ended(
 
 def has_java(pid: int) -> bool:
     """Whether a child of the process is a JVM."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    children: list[str] = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # of a thread that has ended
+            children += (thread / "children").read_text().split()
     return any(Path(f"/proc/{child}/comm").read_text().strip() == "java" for child in children)
 
 
@@ -104,3 +130,10 @@ def test_while_spark_starts(tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.05)
         assert ended(process) == (130, "")
+
+
+def test_when_spark_has_just_started() -> None:
+    with in_a_group(["-c", STARTS_SLOWLY]) as process:
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    lines = [line for line in errors.splitlines() if "incubator modules" not in line]
+    assert (process.returncode, lines) == (130, [])

@@ -9,8 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from deltalake import DeltaTable
 
+from mdserver.cli.main import mdserver as command
 from mdserver.core.message import Publication
 from mdserver.journal.rows import ROW_VERSION, ReceiptRow, StatRow
 from mdserver.pipeline.audit import job as audit_job
@@ -166,3 +168,47 @@ def test_a_mistake_is_told_before_spark_starts(
     assert told in run.stderr
     assert "Traceback" not in run.stderr
     assert "Spark" not in run.stdout + run.stderr
+
+
+REAL_TIME = (
+    "derive",
+    "--rules",
+    "r",
+    "--kafka",
+    "h:1",
+    "--topics",
+    "a.messages",
+    "--real-time",
+    "d",
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("archive", "--journal", ".", "--topics", "a.messages"), "are for --kafka: give that"),
+        (("archive", "--journal", ".", "--kafka-option", "a=b"), "are for --kafka: give that"),
+        (("audit", "--report", "none/a.html"), "none is no folder"),
+        (("capacity", "--report", "none/a.html"), "none is no folder"),
+        ((*REAL_TIME, "--metrics", "9101"), "leave out --metrics"),
+        ((*REAL_TIME, "--metrics-file", "f", "--report-to", "h"), "--metrics-file, --report-to"),
+        ((*REAL_TIME, "--format", "json"), "leave out --format"),
+        ((*REAL_TIME, "--server", "h:1", "--token", "t"), "leave out --server, --token"),
+        (("replay", "--subject", "/a/b", "--token-file", "token"), "it is not UTF-8"),
+        (("audit", "--report-to", "h", "--report-token-file", "token"), "it is not UTF-8"),
+    ],
+)
+def test_an_option_that_would_do_nothing_or_fail_late_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+) -> None:
+    (tmp_path / "token").write_bytes(b"\xff\xfe")
+    (tmp_path / "r").write_text(
+        'rules: [{name: l, kind: last, from: "/a/*", to: "/last/{1}"}]', encoding="utf-8"
+    )
+    monkeypatch.chdir(tmp_path)
+    of_capacity = ("--connections", "1", "--publications", "1", "--deliveries", "1")
+    more = of_capacity if arguments[0] == "capacity" else ()
+    result = CliRunner().invoke(command, ["pipeline", *arguments, "--tables", ".", *more])
+    assert result.exit_code == 2, result.output
+    words = " ".join(result.output.replace("\u2502", " ").split())
+    assert told in words

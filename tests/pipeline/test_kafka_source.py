@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from deltalake import DeltaTable
 
 from mdserver.core.message import Publication
@@ -13,12 +14,13 @@ from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.archive.batches import Archived
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource, KafkaSource
-from tests.live_kafka import LiveKafka
+from tests.live_kafka import SILENT, LiveKafka
 
 from .conftest import message_lines, write_lines
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
+TIMEOUT_S = 60
 OWN_COLUMNS = ["src_kind", "src_partition", "src_pos", "ts_broker", "batch_id"]
 
 
@@ -68,6 +70,25 @@ def test_plain_records_are_archived(spark: Any, kafka: LiveKafka, tmp_path: Path
     ] == [("/vehicles/car66/speed", 1, b"95", True), ("/vehicles/car66/speed", 3, b"", False)]
     (bad,) = DeltaTable(tmp_path / "quarantine").to_pyarrow_table().to_pylist()
     assert (bad["reason"], bad["src_pos"]) == ("subject is missing", 1)
+
+
+def test_what_a_producer_took_back_is_not_archived(
+    spark: Any, kafka: LiveKafka, tmp_path: Path
+) -> None:
+    """Not even with properties of a client that reads everything."""
+    kafka.create("aborted.messages", partitions=1)
+    properties = {"bootstrap.servers": kafka.servers, "transactional.id": "t"}
+    producer = Producer(properties, logger=SILENT)
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    for _, line in records(5):
+        producer.produce("aborted.messages", line)
+    producer.flush(TIMEOUT_S)
+    producer.abort_transaction(TIMEOUT_S)
+    kafka.produce("aborted.messages", records(3, first_seq=1000))
+    settings = {"isolation.level": "read_uncommitted"}
+    archive(spark, KafkaSource(kafka.servers, ["aborted.messages"], settings), tmp_path)
+    assert [row["seq"] >= 1000 for row in rows(tmp_path)] == [True] * 3
 
 
 def test_a_topic_that_was_created_again(spark: Any, kafka: LiveKafka, tmp_path: Path) -> None:

@@ -214,7 +214,8 @@ def test_maintenance_of_all_tables(spark: Any, tmp_path: Path) -> None:
     journal, folder = tmp_path / "journal", tmp_path / "tables"
     for number in range(3):
         write_lines(journal / "stats", [*stat_lines(number * 10, 5), b"no row"])
-        write_lines(journal / "messages", message_lines([Publication("/a/b", b"x")]))
+        lines = message_lines([Publication("/a/b", b"x")], first_seq=number + 1)
+        write_lines(journal / "messages", lines)
         run_archive(spark, journal, folder)
     told: list[maintenance.Maintained] = []
     with (

@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from deltalake import DeltaTable
 
-from mdserver.cli.main import mdserver
 from mdserver.core.message import Publication
 from mdserver.journal import segments
 from mdserver.pipeline.archive import job as archive_job
@@ -119,11 +117,3 @@ def test_the_numbers_of_checkpoints_are_kept(remote: RemoteTables) -> None:
     assert checkpoints.sources(remote, "messages") == 3
     with pytest.raises(PipelineError, match="is not the one that was archived before"):
         opened("c" * 32, several=False)
-
-
-@pytest.mark.parametrize("job", ["rollup", "audit", "replay"])
-def test_jobs_that_take_a_folder_refuse_a_uri(job: str) -> None:
-    words = ["--subject", "/a/**"] if job == "replay" else []
-    result = CliRunner().invoke(mdserver, ["pipeline", job, "--tables", "s3://b/t", *words])
-    assert result.exit_code == 2
-    assert "s3://b/t is a URI, and this takes a folder." in result.output.replace("\n", " ")

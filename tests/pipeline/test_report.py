@@ -54,8 +54,8 @@ def test_what_was_acknowledged_and_is_not_archived_is_told() -> None:
 
 
 def test_bars_are_as_long_as_their_counts() -> None:
-    text = bars({"exact": 100, "loss": 50}, {})
-    assert re.findall(r'<rect[^>]* width="(\d+)"', text) == ["480", "240"]
+    text = bars({"exact": 100, "loss": 50, "none": 0}, {})
+    assert re.findall(r"width:calc\(([0-9.]+) ", text) == ["1.0000", "0.5000"]
 
 
 def test_a_long_table_says_how_much_it_leaves_out() -> None:

@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from mdserver.pipeline.common import delta, tables
+from mdserver.pipeline.common import delta, parquet
 from mdserver.pipeline.common.rewrite import TableFile, files_of, rewrite
 
 pytestmark = pytest.mark.pipeline
@@ -31,10 +31,10 @@ def test_files_are_replaced_once(spark: Any, tmp_path: Path) -> None:
     first, second = (delta.table(tmp_path, "quarantine") for _ in range(2))
     (old,) = (file for file in files_of(first) if file.may_have("batch_id", 1, 1))
     path = str(tmp_path / "quarantine" / old.path)
-    rows = tables.read(spark, "quarantine", [path]).replace("r1", "changed", "reason")
-    assert rewrite(first, tmp_path / "quarantine", rows, [old], {"run": 7}) == 1
+    rows = parquet.read(spark, "quarantine", [path]).replace("r1", "changed", "reason")
+    assert rewrite(first, (tmp_path, "quarantine"), rows, [old], {"run": 7}) == 1
     with pytest.raises(CommitFailedError):
-        rewrite(second, tmp_path / "quarantine", rows, [old], {"run": 7})
+        rewrite(second, (tmp_path, "quarantine"), rows, [old], {"run": 7})
     found = DeltaTable(tmp_path / "quarantine")
     assert sorted(found.to_pyarrow_table()["reason"].to_pylist()) == ["changed", "r2"]
     assert (found.transaction_version("run"), found.transaction_version("job")) == (7, 2)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mdserver import limits
 from mdserver.pipeline.derive import rules
 from mdserver.pipeline.derive.operators import US, Derived, State, WatchedMessage
 from mdserver.pipeline.derive.rule_engine import Key, RuleEngine, fingerprint
@@ -53,11 +54,11 @@ def test_results_do_not_depend_on_ticks_or_on_a_restart(tmp_path: Path) -> None:
     states: dict[Key, State] = {}
     for index, each in enumerate(events):
         said += run(engine, loaded, [each])
-        states |= {key: engine.states[key] for key in engine.changed}
+        states |= {key: engine.states.get(key) for key in engine.changed}
         engine.changed.clear()
         following = events[index + 1].ts if index + 1 < len(events) else 400 * US
         said += engine.advance((each.ts + following) // 2)
-        states |= {key: engine.states[key] for key in engine.changed}
+        states |= {key: engine.states.get(key) for key in engine.changed}
         if index % 17 == 0:
             engine = RuleEngine(loaded, states)
     said += engine.advance(400 * US)
@@ -121,3 +122,63 @@ def test_a_rule_that_means_something_else_has_another_fingerprint(
     before = load(tmp_path)[0]
     assert fingerprint(load(tmp_path)[0]) == fingerprint(before)
     assert fingerprint(load(tmp_path, RULES.replace(*change, 1))[0]) != fingerprint(before)
+
+
+def test_groups_that_are_silent_make_room_for_others(tmp_path: Path) -> None:
+    """Subjects that are there for a while only: each has its say, and none is refused."""
+    watching = [rule for rule in load(tmp_path) if rule.name in {"mean", "high"}]
+    engine = RuleEngine(watching, groups_max=2)
+    told = 0
+    kept: dict[Key, State] = {}
+    for number in range(50):
+        at = number * (limits.DERIVE_REMEMBERED_S + 60)
+        events = [event(at, f"car{number}", "90"), event(at + 1, f"car{number}", "10")]
+        said = run(engine, watching, events)
+        said += engine.advance(int((at + 10 + limits.DERIVE_REMEMBERED_S) * US))
+        told += len(said)
+        kept |= {key: engine.states.get(key) for key in engine.changed}
+        engine.changed.clear()
+    assert told == 50 * 3
+    assert not engine.states
+    assert engine.next_due() is None
+    assert set(kept.values()) == {None}
+
+
+def test_a_group_that_is_forgotten_refuses_late_messages_for_a_while(tmp_path: Path) -> None:
+    mean = load(tmp_path)[0]
+    engine = RuleEngine([mean])
+    engine.take(mean, event(2, "p", "4"))
+    engine.advance(int((9 + limits.DERIVE_REMEMBERED_S) * US))
+    assert engine.take(mean, event(9, "p", "4"))[1] is not None
+    engine.advance(int((10 + limits.DERIVE_REMEMBERED_S) * US))
+    assert not engine.states
+
+
+def test_a_message_that_changes_nothing_needs_no_room(tmp_path: Path) -> None:
+    high = load(tmp_path)[3]
+    engine = RuleEngine([high], groups_max=1)
+    assert engine.take(high, event(1, "p", "90"))[1] is None
+    assert engine.take(high, event(1, "q", "10"))[1] is None
+    _, refusal = engine.take(high, event(1, "r", "90"))
+    assert refusal is not None
+    assert refusal.reason == "there are 1 groups already"
+    engine.take(high, event(2, "p", "10"))
+    assert engine.take(high, event(3, "r", "90"))[1] is None
+
+
+def test_a_list_has_so_many_subjects_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "DERIVE_RANKED_MAX", 2)
+    best = load(tmp_path)[2]
+    engine = RuleEngine([best])
+    for name in ("p", "q", "p"):
+        assert engine.take(best, event(1, name, "1"))[1] is None
+    engine.changed.clear()
+    _, refusal = engine.take(best, event(1, "r", "1"))
+    assert refusal is not None
+    assert refusal.reason == "there are 2 subjects in the period already"
+    # The next period has room again; and a value that is replaced is a change.
+    assert engine.take(best, event(2, "q", "7"))[1] is None
+    assert engine.changed
+    assert engine.take(best, event(31, "r", "1"))[1] is None

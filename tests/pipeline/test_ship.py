@@ -3,7 +3,6 @@
 import contextlib
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,39 +18,17 @@ from mdserver.cli.main import mdserver
 from mdserver.errors import MdserverError
 from mdserver.journal import segments
 from mdserver.journal.segments import StreamWriter
-from mdserver.pipeline.common import object_store, shipped
+from mdserver.pipeline.common import object_store
 from mdserver.pipeline.common.numbered import Missing
-from mdserver.pipeline.common.object_store import FolderStore, ObjectStore, RemoteStore
+from mdserver.pipeline.common.object_store import FolderStore, ObjectStore
 from mdserver.pipeline.common.requirements import PipelineError
-from mdserver.pipeline.ship.job import READER, Shipped, run_ship
+from mdserver.pipeline.ship.destination import READER, SharedPlace, Shipped
+from mdserver.pipeline.ship.job import run_ship
 
 from .conftest import write_lines
+from .shipping import lines_of, ship
 
 SEED = 20_261_122
-
-
-def ship(journal: Path, store: ObjectStore) -> list[Shipped]:
-    told: list[Shipped] = []
-    run_ship(journal, store, told.append, once=True)
-    return told
-
-
-def lines_of(store: ObjectStore, stream: str = "messages") -> list[bytes]:
-    """The lines in a place, those of each journal in their order."""
-    found = []
-    for each in shipped.found(store):
-        if each.stream == stream:
-            for name in sorted(store.sizes(each.folder)):
-                found += store.content(f"{each.folder}/{name}").splitlines()
-    return found
-
-
-def delete(store: ObjectStore, name: str) -> None:
-    """Delete an object, as a rule of the bucket does."""
-    if isinstance(store, RemoteStore):
-        store._store.delete(name)
-    else:
-        (Path(store.uri) / name).unlink()
 
 
 def position(journal: Path, stream: str = "messages") -> int:
@@ -88,68 +65,6 @@ def test_a_run_that_lost_its_position_finds_what_is_there(
     assert position(journal) == 1
 
 
-def test_an_older_copy_of_a_journal_is_refused(store: ObjectStore, tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
-    write_lines(journal / "messages", [b"1"])
-    shutil.copytree(journal, tmp_path / "copy")
-    write_lines(journal / "messages", [b"2"])
-    ship(journal, store)
-    write_lines(tmp_path / "copy" / "messages", [b"other"])
-    with pytest.raises(PipelineError, match="the journal is an older copy"):
-        ship(tmp_path / "copy", store)
-    assert lines_of(store) == [b"1", b"2"]
-    assert position(tmp_path / "copy") == 1
-
-
-def test_an_older_copy_is_refused_although_its_numbers_were_deleted(
-    store: ObjectStore, tmp_path: Path
-) -> None:
-    """A rule of the bucket deletes what is old, so the copy's own numbers are free there."""
-    journal = tmp_path / "journal"
-    write_lines(journal / "messages", [b"1"])
-    write_lines(journal / "stats", [b"s"])
-    shutil.copytree(journal, tmp_path / "copy")
-    for line in (b"2", b"3", b"4"):
-        write_lines(journal / "messages", [line])
-    ship(journal, store)
-    (stream,) = (each for each in shipped.found(store) if each.stream == "messages")
-    for number in (1, 2, 3):
-        delete(store, shipped.name_of("messages", stream.identifier, number))
-    write_lines(tmp_path / "copy" / "messages", [b"other"])
-    write_lines(tmp_path / "copy" / "stats", [b"t"])
-    with pytest.raises(PipelineError, match=r"has segment 4, .*the journal is an older copy"):
-        ship(tmp_path / "copy", store)
-    assert lines_of(store) == [b"4"]
-    assert lines_of(store, "stats") == [b"s", b"t"], "the other streams are sent"
-
-
-def test_an_older_copy_is_noticed_while_the_job_runs(store: ObjectStore, tmp_path: Path) -> None:
-    """The journal and a copy of it are shipped at the same time."""
-    journal, copy = tmp_path / "journal", tmp_path / "copy"
-    write_lines(journal / "messages", [b"1"])
-    shutil.copytree(journal, copy)
-    for number in range(2, 5):
-        write_lines(copy / "messages", [b"copy %d" % number])
-
-    def other(sent: Shipped) -> None:
-        told.append(sent.segment)
-        if sent.segment == 2:
-            for number in range(2, 6):
-                write_lines(journal / "messages", [b"%d" % number])
-            for number in range(1, 6):
-                stored = (journal / "messages" / f"seg-{number:012d}.jsonl").read_bytes()
-                store.create(shipped.name_of("messages", identifier, number), stored)
-            delete(store, shipped.name_of("messages", identifier, 3))
-
-    told: list[int] = []
-    known = segments.identified(journal / "messages")
-    assert known is not None
-    identifier = known.identifier
-    with pytest.raises(PipelineError, match=r"has segment 5, .*the journal is an older copy"):
-        run_ship(copy, store, other, once=True)
-    assert told == [1, 2]
-
-
 def test_a_report_that_fails_is_no_fault_of_the_journal(tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     write_lines(tmp_path / "journal" / "messages", [b"1"])
@@ -158,7 +73,9 @@ def test_a_report_that_fails_is_no_fault_of_the_journal(tmp_path: Path) -> None:
         raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        run_ship(tmp_path / "journal", FolderStore(tmp_path / "place"), tell, once=True)
+        run_ship(
+            tmp_path / "journal", SharedPlace(FolderStore(tmp_path / "place")), tell, once=True
+        )
 
 
 def test_two_members_share_a_place(store: ObjectStore, tmp_path: Path) -> None:
@@ -214,7 +131,9 @@ def test_a_place_that_is_no_use_is_one_line(
 
 def test_a_folder_that_is_no_journal_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
-    with pytest.raises(PipelineError, match="has none of the streams of a journal"):
+    with pytest.raises(
+        PipelineError, match=r"has none of the streams messages, receipts, .* of a journal"
+    ):
         ship(tmp_path, FolderStore(tmp_path / "place"))
 
 
@@ -229,7 +148,7 @@ def test_a_second_process_is_refused(tmp_path: Path) -> None:
         told.append(1)
 
     told: list[int] = []
-    run_ship(journal, FolderStore(tmp_path / "place"), second, once=True)
+    run_ship(journal, SharedPlace(FolderStore(tmp_path / "place")), second, once=True)
     assert told == [1]
 
 

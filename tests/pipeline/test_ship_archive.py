@@ -13,6 +13,7 @@ from mdserver.pipeline.archive.batches import Archived
 from mdserver.pipeline.common import object_store
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource
+from mdserver.pipeline.ship.destination import SharedPlace
 from mdserver.pipeline.ship.job import run_ship
 
 from .conftest import write_messages
@@ -25,7 +26,7 @@ def write(journal: Path, subject: str, seq: int = 1) -> None:
 
 
 def ship(journal: Path, place: str) -> None:
-    run_ship(journal, object_store.opened(place), lambda _: None, once=True)
+    run_ship(journal, SharedPlace(object_store.opened(place)), lambda _: None, once=True)
 
 
 def run_archive(spark: Any, place: str, folder: Path) -> list[Archived]:

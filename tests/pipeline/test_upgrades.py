@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from mdserver.journal.rows import ROW_VERSION, StatRow, checked
 from mdserver.pipeline.common import checkpoints, delta, schema, tables
+from mdserver.pipeline.common.files import add_actions
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.rollup import job as rollup_job
 from mdserver.pipeline.rollup.summaries import LEVELS
@@ -104,6 +106,56 @@ def test_tables_of_the_release_before_are_gone_on_with(spark: Any, tmp_path: Pat
     assert counts(folder) == [[7, 4]] * 4
     assert delta.layout_of(DeltaTable(folder / "stats")) == schema.LAYOUT
     assert tables.frame(spark, folder, "stats").where("source = 1").count() == 1
+
+
+VALUES: dict[pa.DataType, Any] = {
+    pa.string(): "x",
+    pa.int64(): 77,
+    pa.float64(): 0.5,
+    pa.bool_(): False,
+    pa.binary(): b"x",
+    TIME: LEFT,
+    pa.map_(pa.string(), pa.string()): [("a", "b")],
+}
+
+
+def add_file(folder: Path, name: str, staged: str, columns: pa.Schema) -> None:
+    """A row of these columns, in a file of its own; the order of files is that of `staged`."""
+    partitions = schema.PARTITIONS.get(name, [])
+    below = "".join(f"/{column}=x" for column in partitions)
+    path = folder / name / f"{staged}{below}" / "part.parquet"
+    path.parent.mkdir(parents=True)
+    held = pa.schema([column for column in columns if column.name not in partitions])
+    row = {column.name: VALUES[column.type] for column in held}
+    pq.write_table(pa.Table.from_pylist([row], held), path)
+    adds, _ = add_actions(folder / name, staged, partitions)
+    target = DeltaTable(folder / name)
+    target.create_write_transaction(adds, "append", target.schema(), partitions)
+
+
+@pytest.mark.parametrize("order", ["older first", "newer first"])
+@pytest.mark.parametrize("name", schema.TABLES)
+def test_files_of_two_layouts_are_joined_without_loss(
+    spark: Any, tmp_path: Path, name: str, order: str
+) -> None:
+    """Whichever file comes first, what the newer one has in added columns stays."""
+    whole = schema.TABLES[name]
+    kept = {*schema.PARTITIONS.get(name, []), *schema.SORT.get(name, [])}
+    added = [column.name for column in whole if column.name not in kept][1::2]
+    before = pa.schema([column for column in whole if column.name not in added])
+    partitions = schema.PARTITIONS.get(name)
+    DeltaTable.create(tmp_path / name, schema=before, partition_by=partitions)
+    older, newer = ("data/1", "data/2") if order == "older first" else ("data/2", "data/1")
+    add_file(tmp_path, name, older, before)
+    delta.table(tmp_path, name)
+    add_file(tmp_path, name, newer, whole)
+    assert delta.compact(spark, tmp_path, name) == 2
+    rows = DeltaTable(tmp_path / name).to_pyarrow_table(columns=whole.names).to_pylist()
+    values = {column.name: VALUES[column.type] for column in whole}
+    assert sorted(rows, key=lambda row: row[added[0]] is None) == [
+        values,
+        values | dict.fromkeys(added),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,8 @@ from mdserver.limits import (
     KAFKA_BRIDGE_TRANSACTION_S,
     KAFKA_CALL_TIMEOUT_S,
     KAFKA_POLL_S,
+    KAFKA_STATE_ROWS,
+    KAFKA_STATE_SEGMENT_BYTES,
     KAFKA_TOPICS_KNOWN_MAX,
 )
 
@@ -46,6 +48,7 @@ SILENT = logging.getLogger("mdserver.bridge.librdkafka")
 SILENT.addHandler(logging.NullHandler())
 SILENT.propagate = False  # what matters is raised
 Rows = Mapping[str, Any]
+PROPERTIES = "--properties"
 REFUSED_FOR_GOOD = (
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -77,6 +80,14 @@ _UNKNOWN = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 )
 """What is said of a topic that was made just now."""
+KEPT_SMALL = {
+    "segment.ms": "600000",
+    "segment.bytes": str(KAFKA_STATE_SEGMENT_BYTES),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+"""Settings of the topic of the state: each start reads all that is not compacted, and by default
+Kafka compacts only segments of 1 GB or a week."""
+_NOT_TO_BE_SET = (KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION)
 _WRITTEN_AGAIN = (
     KafkaError._PURGE_QUEUE,
     KafkaError._PURGE_INFLIGHT,
@@ -90,9 +101,9 @@ def ignored(_: KafkaError) -> None:
     """Do nothing: the request that fails says what is wrong."""
 
 
-def admin_client(properties: Mapping[str, str]) -> AdminClient:
-    """Make a client that asks for topics."""
-    made: AdminClient = made_client(AdminClient, {**properties, "error_cb": ignored})
+def admin_client(properties: Mapping[str, str], option: str = PROPERTIES) -> AdminClient:
+    """Make a client that asks for topics. Raises BridgeError as `made_client` does."""
+    made: AdminClient = made_client(AdminClient, {**properties, "error_cb": ignored}, option)
     return made
 
 
@@ -123,21 +134,35 @@ def row_key(name: str, key: bytes | None) -> str | None:
     return whole.removeprefix(owner) if whole.startswith(owner) else None
 
 
-def made_client(kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
-    """Make a client of librdkafka. Raises BridgeError if it does not take the properties."""
+def made_client(
+    kind: Callable[..., Any], settings: Mapping[str, Any], option: str = PROPERTIES
+) -> Any:
+    """Make a client of librdkafka.
+
+    Raises BridgeError if it does not take the properties, which the user gave with `option`.
+    """
     try:
         return kind(dict(settings), logger=SILENT)
     except (KafkaException, ValueError, TypeError) as error:
         said = reason_of(error) if isinstance(error, KafkaException) else str(error)
-        raise BridgeError(f"--properties: {said}") from None
+        raise BridgeError(f"{option}: {said}") from None
 
 
 class Ledger:
     """The rows of one direction of a bridge, each of the type `row`. Its methods block."""
 
     def __init__(
-        self, properties: Mapping[str, str], name: str, topic: str, row: Any = Any
+        self,
+        properties: Mapping[str, str],
+        name: str,
+        topic: str,
+        row: Any = Any,
+        *,
+        what: str = "bridge with the name",
+        option: str = PROPERTIES,
     ) -> None:
+        self._what = what
+        self._option = option
         self._rows = msgspec.json.Decoder(row)
         self._properties = {
             key: value
@@ -166,25 +191,26 @@ class Ledger:
                 "transaction.timeout.ms": str(KAFKA_BRIDGE_TRANSACTION_S * 1000),
                 "error_cb": ignored,
             },
+            option,
         )
 
     def load(self) -> dict[str, Any]:
         """Shut out earlier bridges of this name, and return the rows. Raises BridgeError."""
-        admin = admin_client(self._properties)
+        admin = admin_client(self._properties, self._option)
         try:
             self._require_topic(admin)
             self._producer.init_transactions(KAFKA_BRIDGE_PATIENCE_S)
             return self._read(self._end(admin))
         except KafkaException as error:
             raise BridgeError(f"{self._topic}: {reason_of(error)}") from None
+        except TimeoutError:
+            raise BridgeError(f"{self._topic}: Kafka does not answer") from None
 
     def _require_topic(self, admin: AdminClient) -> None:
         """Make the topic, or look whether the one that is there can keep rows."""
         if self._topic not in admin.list_topics(timeout=KAFKA_CALL_TIMEOUT_S).topics:
-            # Without a number of replicas the brokers' default is used.
-            new = NewTopic(self._topic, 1, config={"cleanup.policy": "compact"})
             try:
-                admin.create_topics([new])[self._topic].result(KAFKA_CALL_TIMEOUT_S)
+                self._make_topic(admin)
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
@@ -200,6 +226,19 @@ class Ledger:
         wrong = unfit(partitions, policy)
         if wrong is not None:
             raise BridgeError(f"{self._topic}: {wrong}")
+
+    def _make_topic(self, admin: AdminClient) -> None:
+        """Make the topic, with as much of KEPT_SMALL as the brokers let a user set."""
+        for more in (KEPT_SMALL, {}):
+            # Without a number of replicas the brokers' default is used.
+            new = NewTopic(self._topic, 1, config={"cleanup.policy": "compact", **more})
+            try:
+                admin.create_topics([new])[self._topic].result(KAFKA_CALL_TIMEOUT_S)
+            except KafkaException as error:
+                if not more or error.args[0].code() not in _NOT_TO_BE_SET:
+                    raise
+            else:
+                return
 
     def _end(self, admin: AdminClient) -> int:
         """Return the offset behind all that was ever written, also by transactions still open."""
@@ -229,30 +268,37 @@ class Ledger:
                 "isolation.level": "read_committed",
                 "error_cb": ignored,
             },
+            self._option,
         )
-        rows: dict[str, Any] = {}
         try:
             consumer.assign([TopicPartition(self._topic, 0, 0)])
-            deadline = time.monotonic() + KAFKA_BRIDGE_PATIENCE_S
-            while True:
-                message: Any = consumer.poll(KAFKA_POLL_S)
-                error = None if message is None else message.error()
-                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            return self._read_to(consumer, end)
+        finally:
+            consumer.close()
+
+    def _read_to(self, consumer: Consumer, end: int) -> dict[str, Any]:
+        rows: dict[str, Any] = {}
+        deadline = time.monotonic() + KAFKA_BRIDGE_PATIENCE_S
+        while True:
+            message: Any
+            for message in consumer.consume(KAFKA_STATE_ROWS, KAFKA_POLL_S):
+                error = message.error()
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
                     if message.offset() >= end:
                         return rows
-                elif error is not None and error.code() not in (*AWAITED, *_UNKNOWN):
+                elif error.code() not in (*AWAITED, *_UNKNOWN):
                     raise KafkaException(error)
-                elif message is not None and error is None:
+                if error is None:
+                    # However many rows the topic has, Kafka is waited for only when it gives none.
+                    deadline = time.monotonic() + KAFKA_BRIDGE_PATIENCE_S
                     key = row_key(self._name, message.key())
                     if key is not None:
                         self._take(rows, key, message)
-                if time.monotonic() > deadline:
-                    raise BridgeError(
-                        f"{self._topic}: could not be read up to offset {end}, at which a "
-                        "transaction is open or Kafka does not answer"
-                    )
-        finally:
-            consumer.close()
+            if time.monotonic() > deadline:
+                raise BridgeError(
+                    f"{self._topic}: could not be read up to offset {end}, at which a "
+                    "transaction is open or Kafka does not answer"
+                )
 
     def _take(self, rows: dict[str, Any], key: str, message: Any) -> None:
         """Take a row as it was read. Raises BridgeError if no bridge wrote it."""
@@ -268,20 +314,27 @@ class Ledger:
                 f"{self._topic}@{message.offset()}: the row of {key} is not one that a bridge wrote"
             ) from None
 
-    def commit(self, records: Sequence[ProducedRecord], rows: Rows) -> dict[int, str]:
+    def commit(
+        self, records: Sequence[ProducedRecord], rows: Rows, *, whole: bool = False
+    ) -> dict[int, str]:
         """Write records and rows in one transaction.
 
         Returns the places of the records that Kafka refused for good and why; the others were
-        written without them. Raises BridgeError.
+        written without them. With `whole` nothing was written then. Raises BridgeError.
         """
         deadline = time.monotonic() + KAFKA_BRIDGE_PATIENCE_S
         left_out = self._without_right(records)
         alone: set[int] = set()
         while True:
+            if whole and left_out:
+                return left_out
             self._refused.clear()
             self._failures.clear()
             try:
                 self._write(records, rows, left_out, alone)
+                if whole and left_out:
+                    self._abort()
+                    return left_out
                 self._finish(deadline)
             except KafkaException as error:
                 self._end_failed(error.args[0], deadline)
@@ -324,7 +377,8 @@ class Ledger:
         if not names:
             return {}
         closed: dict[str, str] = {}
-        admin = admin_client(self._properties)  # a name: what nobody holds answers nothing
+        # A name: what nobody holds answers nothing.
+        admin = admin_client(self._properties, self._option)
         asked = admin.describe_topics(
             TopicCollection(names),
             include_authorized_operations=True,
@@ -419,5 +473,5 @@ class Ledger:
 
     def _said(self, error: KafkaError) -> str:
         if error.code() in (KafkaError._FENCED, KafkaError.PRODUCER_FENCED):
-            return f"another bridge with the name {self._name} was started"
+            return f"another {self._what} {self._name} was started"
         return self._failures[0] if self._failures else f"Kafka: {error.str()}"

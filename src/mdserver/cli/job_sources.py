@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import field, frozen
 
-from mdserver.cli.job_options import parsed_setting
+from mdserver.cli.job_options import parsed_setting, refuse_secret
+from mdserver.errors import ConfigError
 from mdserver.journal import segments
 from mdserver.pipeline.common import object_store, places, requirements
 
@@ -81,7 +82,7 @@ class JobSource:
     journals: Sequence[Path]
     kafka: str | None
     topics: str | None
-    kafka_settings: Mapping[str, str] = field(factory=dict)
+    kafka_settings: Mapping[str, str] = field(factory=dict, repr=False)
     plain: bool = False
     shipped: str | None = None
 
@@ -92,6 +93,11 @@ class JobSource:
             raise click.UsageError("--kafka needs --topics, such as mdserver.messages.")
         if self.plain and self.kafka is None:
             raise click.UsageError("--plain is about topics: give --kafka and --topics.")
+        if self.kafka is None and (self.topics or self.kafka_settings):
+            raise click.UsageError(
+                "--topics and the settings of Kafka's client are for --kafka: give that, or leave"
+                " them out."
+            )
         for journal in self.journals:
             if not journal.is_dir():
                 raise click.BadParameter(f"{journal} is no folder.", param_hint="--journal")
@@ -181,6 +187,12 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         help="A setting of the Kafka client, such as security.protocol=SSL; repeatable.",
     )
+    @click.option(
+        "--kafka-properties",
+        "properties",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A file with such settings, as Java clients have them: for passwords.",
+    )
     @functools.wraps(function)
     def with_source(
         journals: tuple[Path, ...],
@@ -188,13 +200,40 @@ def source_options(function: Callable[..., Any]) -> Callable[..., Any]:
         kafka: str | None,
         topics: str | None,
         settings: tuple[str, ...],
+        properties: Path | None,
         plain: bool,
         **others: Any,
     ) -> Any:
         parsed = dict(parsed_setting(text) for text in settings)
+        for name in parsed:
+            refuse_secret(name, "--kafka-option", "put it into a file for --kafka-properties")
+        if properties is not None:
+            parsed = java_settings(properties) | parsed
         return function(where=JobSource(journals, kafka, topics, parsed, plain, shipped), **others)
 
     return with_source
+
+
+def java_settings(file: Path) -> dict[str, str]:
+    """Return the properties of a file that are for Spark's Kafka client. Raises ConfigError.
+
+    It may be the file of a server: what is about deserializers, positions and topics is left out.
+    """
+    try:
+        from mdserver.server.kafka.properties import (
+            OURS,
+            UNUSED,
+            load_properties,
+            without_topics,
+        )
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"--kafka-properties: {error.name} is not installed: python -m pip install"
+            " 'mdserver[kafka]'"
+        ) from None
+    left_out = {*UNUSED, *OURS, "bootstrap.servers"}
+    found = without_topics(load_properties("--kafka-properties", file))
+    return {name: value.strip() for name, value in found.items() if name not in left_out}
 
 
 def check_tables(tables: places.Tables) -> None:
@@ -221,6 +260,16 @@ def check_writable(tables: places.Tables) -> None:
         raise requirements.PipelineError(
             f"{tables} cannot be written to: give a folder that can be"
         )
+
+
+def check_page(page: Path | None) -> None:
+    """Raise BadParameter if a report cannot be written there; None is no report."""
+    if page is None:
+        return
+    if not page.absolute().parent.is_dir():
+        raise click.BadParameter(f"{page.parent} is no folder.", param_hint="--report")
+    if not os.access(page if page.exists() else page.absolute().parent, os.W_OK):
+        raise click.BadParameter(f"{page} cannot be written.", param_hint="--report")
 
 
 def absolute(tables: places.Tables) -> places.Tables:

@@ -17,14 +17,14 @@ import click
 import trio
 
 from mdserver import limits
-from mdserver.cli.ending import end_in_order_on_sigterm
 from mdserver.cli.forms import format_option, print_result
-from mdserver.cli.job_options import figures_options, spark_options
+from mdserver.cli.job_options import figures_options, refuse_given, spark_options, token_in
 from mdserver.cli.job_sources import (
-    FOLDER,
+    TABLES,
     JobSource,
     absolute,
     any_tables_option,
+    check_page,
     check_tables,
     check_writable,
     source_options,
@@ -32,9 +32,9 @@ from mdserver.cli.job_sources import (
     tables_option,
 )
 from mdserver.cli.options import ConnectionOptions, connection_options
-from mdserver.client import Client
 from mdserver.config import values
 from mdserver.core.subjects import parse_interest, validate_subject
+from mdserver.ending import end_in_order_on_sigterm
 from mdserver.limits import GB, MB
 from mdserver.pipeline.common import requirements
 from mdserver.pipeline.common.figures import Outlets, Progressed, told
@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from mdserver.pipeline.capacity.model import Plan
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_OF_A_SERVER = (
+    *("servers", "token", "encoding", "authority", "form"),
+    *("metrics", "metrics_file", "report_to", "report_token_file"),
+)
+"""The parameters of `derive` that do nothing with --real-time."""
 _TIMES = ("%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S")
 
 
@@ -250,6 +255,10 @@ def derive_in_real_time(
 
     if where.kafka is None or once:
         raise click.UsageError("--real-time needs --kafka, and runs for ever.")
+    refuse_given(
+        _OF_A_SERVER,
+        "--real-time writes to its topic alone, publishes to no server and has no figures",
+    )
     source = where.kafka_source()
     loaded = rules.load(rules_file)
     target = realtime.TopicTarget(source.servers, topic, source.settings, source.plain)
@@ -260,14 +269,14 @@ def derive_in_real_time(
 
 @command.command("audit")
 @spark_options
-@tables_option
+@any_tables_option
 @figures_options
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="An HTML page.")
 @format_option("Sentences, or a JSON object with the counts.")
 def audit(
     *,
     spark_settings: Mapping[str, str],
-    tables: Path,
+    tables: Tables,
     outlets: Outlets,
     report: Path | None,
     form: str,
@@ -276,16 +285,20 @@ def audit(
 
     All that is found goes to the table `audit_findings`. Exit status 1 if a receipt is not whole,
     if something lies between two receipts, if a session got nothing, or if the archive lacks
-    something.
+    something. If the source is Kafka, let `archive --once` catch up first: what is not archived
+    yet may be taken for missing.
     """
     check_tables(tables)
+    check_page(report)
     with told("audit", outlets) as figures, started("audit", spark_settings) as spark:
         from mdserver.pipeline.audit import job
 
         began = time.monotonic()
-        found = job.run_audit(spark, tables.resolve(), report)
-        seconds = time.monotonic() - began
-        figures.add(Progressed(stream="receipts", rows=found.receipts, seconds=seconds))
+
+        def tell(name: str, rows: int) -> None:
+            figures.add(Progressed(stream=name, rows=rows, seconds=time.monotonic() - began))
+
+        found = job.run_audit(spark, absolute(tables), report, tell)
     text = (
         f"{found.receipts} receipts: {found.bad} not whole, {found.gaps} gaps between receipts;"
         f" {found.silent} subjects of which a session got nothing;"
@@ -303,7 +316,7 @@ def audit(
 
 @command.command("rollup")
 @spark_options
-@tables_option
+@any_tables_option
 @figures_options
 @click.option(
     "--keep-days",
@@ -322,7 +335,7 @@ def audit(
 def rollup(
     *,
     spark_settings: Mapping[str, str],
-    tables: Path,
+    tables: Tables,
     outlets: Outlets,
     keep_days: int,
     every: int | None,
@@ -340,7 +353,7 @@ def rollup(
         while True:
             began = time.monotonic()
             before = datetime.now(UTC) - timedelta(days=keep_days) if keep_days else None
-            done = job.run_rollup(spark, tables.resolve(), before)
+            done = job.run_rollup(spark, absolute(tables), before)
             changed = [f"{name}: {count} summaries" for name, count in done.summaries.items()]
             head = f"{done.samples} new samples, {done.deleted} old ones deleted"
             print_result(form, "\n".join([head, *changed]), attrs.asdict(done))
@@ -356,15 +369,18 @@ def rollup(
 @command.command("maintain")
 @spark_options
 @any_tables_option
+@figures_options
 @format_option("A line a table, or a JSON object a table.")
-def maintain(*, spark_settings: Mapping[str, str], tables: Tables, form: str) -> None:
+def maintain(
+    *, spark_settings: Mapping[str, str], tables: Tables, outlets: Outlets, form: str
+) -> None:
     """Join small files of all tables, in order, and delete what no version of a week names.
 
     The archive does so once an hour by itself while it runs; jobs may go on meanwhile.
     """
     check_tables(tables)
     check_writable(tables)
-    with started("maintain", spark_settings) as spark:
+    with told("maintain", outlets) as figures, started("maintain", spark_settings) as spark:
         from mdserver.pipeline.common import maintenance
 
         def tell(done: Any) -> None:
@@ -373,6 +389,7 @@ def maintain(*, spark_settings: Mapping[str, str], tables: Tables, form: str) ->
                 f" {done.seconds:.1f} s"
             )
             print_result(form, text, attrs.asdict(done))
+            figures.add(Progressed(stream=done.table, rows=done.joined, seconds=done.seconds))
 
         maintenance.run_maintain(spark, absolute(tables), tell)
 
@@ -380,7 +397,9 @@ def maintain(*, spark_settings: Mapping[str, str], tables: Tables, form: str) ->
 @command.command("capacity")
 @spark_options
 @click.argument("runs", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--tables", type=FOLDER, help="Keep the runs in this folder's table `bench_runs`.")
+@click.option(
+    "--tables", type=TABLES, metavar="PLACE", help="Keep the runs in the table `bench_runs` here."
+)
 @click.option("--connections", type=click.IntRange(0), required=True, help="Of all clients.")
 @click.option("--publications", type=click.FloatRange(0), required=True, help="A second, in all.")
 @click.option("--deliveries", type=click.FloatRange(0), required=True, help="A second, in all.")
@@ -409,7 +428,7 @@ def capacity(
     *,
     spark_settings: Mapping[str, str],
     runs: tuple[Path, ...],
-    tables: Path | None,
+    tables: Tables | None,
     memory: str,
     report: Path | None,
     form: str,
@@ -427,11 +446,12 @@ def capacity(
         bytes_each = values.size(MB, 1024 * GB).parse(memory)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--memory") from None
+    check_page(report)
     with started("capacity", spark_settings) as spark:
         from mdserver.pipeline.capacity import job
         from mdserver.pipeline.capacity.model import Demand
 
-        folder = None if tables is None else tables.resolve()
+        folder = None if tables is None else absolute(tables)
         plan = job.run_capacity(spark, runs, folder, Demand(memory=bytes_each, **load), report)
     print_result(form, plan_text(plan), plan_value(plan))
 
@@ -464,7 +484,7 @@ def plan_value(plan: "Plan") -> dict[str, Any]:
 
 
 @command.command("replay")
-@tables_option
+@any_tables_option
 @figures_options
 @click.option("--subject", required=True, help="A subject or pattern, such as /vehicles/**.")
 @click.option("--from", "start", type=click.DateTime(_TIMES), help="The first moment (UTC).")
@@ -476,7 +496,7 @@ def plan_value(plan: "Plan") -> dict[str, Any]:
 @format_option("A sentence, or a JSON object: how many messages were published.")
 def replay(
     *,
-    tables: Path,
+    tables: Tables,
     outlets: Outlets,
     subject: str,
     start: datetime | None,
@@ -495,28 +515,31 @@ def replay(
     check_tables(tables)
     parse_interest(subject)
     validate_subject(to_prefix + "/x/x")
-    token = None if token_file is None else token_file.read_text(encoding="utf-8").strip()
+    token = None if token_file is None else token_in(token_file, "--token-file")
+    from mdserver.pipeline.common import spark_errors
     from mdserver.pipeline.replay import job
     from mdserver.pipeline.replay.windows import Selection
 
     factor = job.parse_speed(speed)
-    chosen = job.rows(tables.resolve(), Selection.between(subject, start, end))
+    chosen = job.rows(absolute(tables), Selection.between(subject, start, end))
+    with told("replay", outlets) as figures, spark_errors.told("replay"):
+        before, since = 0, time.monotonic()
 
-    async def publish() -> job.Replayed:
-        async with Client([server], token=token) as client:
-            return await job.publish(client, job.plan(chosen, factor, to_prefix))
-
-    with told("replay", outlets) as figures:
-        began = time.monotonic()
-        replayed = trio.run(publish)
-        figures.add(
-            Progressed(
-                stream="messages",
-                rows=replayed.published,
-                seconds=time.monotonic() - began,
-                lag_s=replayed.behind_s,
+        def tell(progress: job.Replayed) -> None:
+            nonlocal before, since
+            now = time.monotonic()
+            figures.add(
+                Progressed(
+                    stream="messages",
+                    rows=progress.published - before,
+                    seconds=now - since,
+                    lag_s=progress.behind_s,
+                )
             )
-        )
+            before, since = progress.published, now
+
+        planned = job.plan(chosen, factor, to_prefix)
+        replayed = trio.run(job.replay, server, token, planned, tell)
     text = f"{replayed.published} messages published"
     if replayed.behind_s >= 1:
         text += f"; the last one {replayed.behind_s:.1f} s after its time"

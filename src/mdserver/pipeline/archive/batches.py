@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from attrs import evolve, field, frozen
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from mdserver.pipeline.archive.one_row import one_row_each
+from mdserver.pipeline.archive.repeats import WrittenRanges
 from mdserver.pipeline.common import delta, rows, schema
 from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.maintenance import TableCompaction
@@ -99,8 +100,9 @@ def archive_batch(
 ) -> Written:
     """Commit one batch of raw lines to its table, and those that cannot be used to `quarantine`.
 
-    With `shared` the table may have rows of the same messages from other sources; these are left
-    out. Raises what `delta.commit` does: CommitFailedError, or the error of the batch's check.
+    A message that the batch has twice, or the table already, is one row. With `shared` that is to
+    be expected, since other sources have the same messages. Raises what `delta.commit` does:
+    CommitFailedError, or the error of the batch's check.
     """
     number = f.lit(batch.number).cast("bigint")
     parsed = rows.parse(raw, stream)
@@ -109,17 +111,26 @@ def archive_batch(
     counted = Observation()
     bad_lines = f.count(f.when(f.col("reason").isNotNull(), 1)).alias("bad")
     times = f.when(f.col("reason").isNull(), f.col("row")[stream.times[-1]])
-    observed = parsed.observe(counted, bad_lines, f.max(times).alias("newest"), _node_of(stream))
+    observed = parsed.observe(counted, bad_lines, f.max(times).alias("newest"))
     good = rows.split(observed, stream).good
     good = good.withColumn("batch_id", number)
     if "source" in schema.TABLES[stream.table].names:
         good = good.withColumn("source", f.lit(batch.source).cast("bigint"))
     with contextlib.ExitStack() as stack:
         if shared and stream is rows.MESSAGES:
-            good = stack.enter_context(one_row_each(good, tables))
+            new = stack.enter_context(one_row_each(good, tables))
+            good = new.rows
+            reached = {delta.reached_by(node): us for node, us in new.reached.items()}
+            batch = evolve(batch, reached=reached)
         if stream.table in schema.SORT:
             good = good.sortWithinPartitions(*schema.SORT[stream.table])
-        staged = delta.stage(tables, stream.table, batch, good)
+        ranges = WrittenRanges()
+        look = ranges.add if stream is rows.MESSAGES and not shared else None
+        staged = delta.stage(tables, stream.table, batch, good, look)
+    if staged is not None and look is not None and ranges.may_repeat(tables):
+        with one_row_each(good, tables) as new:
+            good = new.rows.sortWithinPartitions(*schema.SORT[stream.table])
+            staged = delta.stage(tables, stream.table, batch, good)
     if staged is None:
         return Written(None)
     # Staged files are in no version of the table. The stream's commit is the last, since a batch
@@ -128,16 +139,5 @@ def archive_batch(
     if bad:
         aside = rows.split(parsed, stream).bad.withColumn("batch_id", number)
         delta.commit_batch(tables, "quarantine", batch, aside)
-    if shared and counted.get["node"] is not None:
-        batch = evolve(
-            batch, reached={delta.reached_by(counted.get["node"]): counted.get["newest"]}
-        )
     delta.commit(staged, batch)
     return Written(staged.rows, bad, counted.get["newest"])
-
-
-def _node_of(stream: rows.JournalStream) -> Column:
-    """Return the member whose journal has the lines, null for streams other than `messages`."""
-    usable = f.col("reason").isNull()
-    node = f.when(usable, f.col("row")["node"]) if stream is rows.MESSAGES else f.lit(None)
-    return f.max(node.cast("string")).alias("node")

@@ -16,7 +16,7 @@ from mdserver.pipeline.archive.kafka import KafkaArchive
 from mdserver.pipeline.common import checkpoints, session
 from mdserver.pipeline.common import shipped as shipped_streams
 from mdserver.pipeline.common.object_store import FolderStore, ObjectStore
-from mdserver.pipeline.common.places import RemoteTables, Tables
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource, KafkaSource, ShippedSource, Source
 from mdserver.pipeline.common.spark_errors import reason_of
@@ -46,10 +46,7 @@ def run_archive(
     archived before. Raises PipelineError if the source has no known stream or is not the one of
     before, or if a batch fails; BusyError if another process archives into the folder.
     """
-    if isinstance(folder, RemoteTables) and session.submitted():
-        raise PipelineError(
-            f"{folder}: with spark-submit the tables are in a folder that all executors mount"
-        )
+    session.check_place(folder)
     with checkpoints.alone(folder, "archive") as held:
         run = ArchiveRun(spark, folder, tell, new_source, held)
         if not isinstance(source, KafkaSource):

@@ -90,7 +90,9 @@ class KafkaArchive:
 
     def _archive(self, raw: DataFrame, batch: TableBatch, stream: rows.JournalStream) -> None:
         began = time.monotonic()
-        written = archive_batch(raw, batch, stream, self._tables)
+        # Several members may have written to the topics. Of plain records each is a message.
+        shared = not self._source.plain
+        written = archive_batch(raw, batch, stream, self._tables, shared=shared)
         seconds = time.monotonic() - began
         self._run.done(
             Archived(

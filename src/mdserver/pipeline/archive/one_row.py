@@ -14,12 +14,13 @@ Messages without a place (seq 0) are not compared.
 
 import contextlib
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from pyspark.sql import DataFrame
+from attrs import frozen
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from mdserver.pipeline.common import places
+from mdserver.pipeline.common import parquet, places
 from mdserver.pipeline.common import tables as archive
 from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.rewrite import files_of
@@ -31,8 +32,24 @@ CUT_US = 1_000
 """Delta's log may have times cut to milliseconds."""
 
 
+MEMBERS_MAX = 1_000
+"""Of more members the times are not told apart. No cluster has so many."""
+
+
+@frozen
+class NewMessages:
+    """Messages of a batch that the table does not have yet, each once.
+
+    `reached` is the time of the last row of each member in the batch (us). Of topics it is that of
+    the partition that is ahead.
+    """
+
+    rows: DataFrame
+    reached: Mapping[str, int]
+
+
 @contextlib.contextmanager
-def one_row_each(messages: DataFrame, tables: Tables) -> Iterator[DataFrame]:
+def one_row_each(messages: DataFrame, tables: Tables) -> Iterator[NewMessages]:
     """Yield those of the messages that are not in the table yet, each once.
 
     The frame can be used until the end of the block. No other process adds messages meanwhile.
@@ -40,25 +57,46 @@ def one_row_each(messages: DataFrame, tables: Tables) -> Iterator[DataFrame]:
     found = messages.persist()
     with contextlib.ExitStack() as stack:
         stack.callback(found.unpersist)
-        placed = found.where("seq > 0")
-        times = placed.agg(
-            f.unix_micros(f.min("ts_pub")).alias("first"),
-            f.unix_micros(f.max("ts_pub")).alias("last"),
-            f.count_if(f.col("ts_pub").isNull()).alias("untimed"),
-            f.count("*").alias("rows"),
-        ).first()
-        assert times is not None
-        files = files_of(archive.opened(tables, "messages")) if times["rows"] else []
-        if not times["untimed"] and times["first"] is not None:
-            first, last = (
-                EPOCH + dt.timedelta(microseconds=us)
-                for us in (times["first"] - CUT_US, times["last"])
+        is_placed = f.col("seq") > 0
+        members = (
+            found.groupBy("node")
+            .agg(
+                f.unix_micros(f.min(f.when(is_placed, f.col("ts_pub")))).alias("first"),
+                f.unix_micros(f.max(f.when(is_placed, f.col("ts_pub")))).alias("last"),
+                f.count_if(is_placed & f.col("ts_pub").isNull()).alias("untimed"),
+                f.count_if(is_placed).alias("rows"),
+                f.unix_micros(f.max("ts_server")).alias("reached"),
             )
-            files = [file for file in files if file.may_have("ts_pub", first, last)]
+            .limit(MEMBERS_MAX + 1)
+            .collect()
+        )
+        placed = found.where(is_placed)
         once = placed.dropDuplicates(SAME_MESSAGE)
+        files = _to_compare(members, tables)
         if files:
-            named = places.readable(tables, "messages", [file.path for file in files])
+            named = places.readable(tables, "messages", files)
             paths = stack.enter_context(named)
-            known = archive.read(messages.sparkSession, "messages", paths).select(*SAME_MESSAGE)
+            known = parquet.read(messages.sparkSession, "messages", paths).select(*SAME_MESSAGE)
             once = once.join(known, SAME_MESSAGE, "left_anti")
-        yield once.unionByName(found.where("seq <= 0")).select(*messages.columns)
+        rows = once.unionByName(found.where(~is_placed)).select(*messages.columns)
+        yield NewMessages(
+            rows, {each["node"]: each["reached"] for each in members if each["node"] is not None}
+        )
+
+
+def _to_compare(members: Sequence[Row], tables: Tables) -> list[str]:
+    """Return the files of the table that may have messages of a batch."""
+    if not any(each["rows"] for each in members):
+        return []
+    files = files_of(archive.opened(tables, "messages"))
+    timed = [each for each in members if each["first"] is not None]
+    if timed and len(members) <= MEMBERS_MAX and not any(each["untimed"] for each in members):
+        first, last = (
+            EPOCH + dt.timedelta(microseconds=us)
+            for us in (
+                min(each["first"] for each in timed) - CUT_US,
+                max(each["last"] for each in timed),
+            )
+        )
+        files = [file for file in files if file.may_have("ts_pub", first, last)]
+    return [file.path for file in files]

@@ -23,12 +23,15 @@ from mdserver.pipeline.common import schema
 
 DELIVERY = ("loss", "gap", "nothing_received", "repeated", "altered", "out_of_order")
 ARCHIVE = ("not_archived", "unknown_epoch", "acknowledged_not_archived", "differing")
-UNJUDGED = "unjudged"
+UNJUDGED = verdicts.UNJUDGED
 SPARK_NAMES = {pa.string(): "string", pa.int64(): "bigint"}
 
 
 def of_receipts(judged: DataFrame) -> DataFrame:
-    """Return the findings of receipts that are not whole, or of which the archive has less."""
+    """Return the findings of receipts that are not whole, or of which the archive has less.
+
+    Those that may be whole are `unjudged`.
+    """
     verdict = f.col("verdict")
     kind = (
         f.when(verdict == "reordered", f.lit("out_of_order"))
@@ -36,7 +39,8 @@ def of_receipts(judged: DataFrame) -> DataFrame:
         .when(verdict == "dup_or_corrupt", f.lit("altered"))
         .otherwise(verdict)
     )
-    return _formed(judged.where(verdicts.is_bad() | verdicts.of_archive()), kind, member="via")
+    told = verdicts.is_bad() | verdicts.of_archive() | (verdict == verdicts.UNJUDGED)
+    return _formed(judged.where(told), kind, member="via")
 
 
 def of_gaps(gaps: DataFrame) -> DataFrame:
@@ -65,31 +69,15 @@ def of_silent(silent: Silent) -> DataFrame:
 
 def of_unarchived(unarchived: DataFrame) -> DataFrame:
     """Return the findings of acknowledged publications that the archive lacks."""
-    found = unarchived.withColumns(
-        {
-            "verified": f.lit(True),
-            "seq_lo": f.col("seq"),
-            "seq_hi": f.col("seq"),
-            "n": f.lit(1).cast("bigint"),
-            "reason": f.lit("acknowledged to its publisher"),
-        }
-    )
+    found = _places(unarchived, "acknowledged to its publisher")
     return _formed(found, f.lit("acknowledged_not_archived"), member="node")
 
 
 def of_differing(places: DataFrame) -> DataFrame:
     """Return the findings of places of which the archive has several contents."""
-    found = places.withColumns(
-        {
-            "verified": f.lit(True),
-            "seq_lo": f.col("seq"),
-            "seq_hi": f.col("seq"),
-            "n": f.lit(1).cast("bigint"),
-            "first_bad_seq": f.col("seq"),
-            "reason": f.lit("the archive has several contents of this message"),
-        }
-    )
-    return _formed(found, f.lit("differing"), member=None)
+    found = _places(places, "the archive has several contents of this message")
+    first = found.withColumn("first_bad_seq", f.col("seq"))
+    return _formed(first, f.lit("differing"), member=None)
 
 
 def of_unknown_fields(silent: DataFrame) -> DataFrame:
@@ -116,6 +104,19 @@ def of_holes(quarantine: DataFrame) -> DataFrame:
 def united(parts: list[DataFrame]) -> DataFrame:
     """Return all findings in one frame."""
     return reduce(DataFrame.unionByName, parts)
+
+
+def _places(found: DataFrame, reason: str) -> DataFrame:
+    """Return the rows of single messages with the columns of ranges of one, which are proven."""
+    return found.withColumns(
+        {
+            "verified": f.lit(True),
+            "seq_lo": f.col("seq"),
+            "seq_hi": f.col("seq"),
+            "n": f.lit(1).cast("bigint"),
+            "reason": f.lit(reason),
+        }
+    )
 
 
 def _formed(found: DataFrame, kind: Column, member: str | None) -> DataFrame:

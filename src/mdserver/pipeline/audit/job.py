@@ -1,5 +1,6 @@
 """The job `audit` around the verdicts: it reads tables, and writes findings and a report."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from attrs import frozen
@@ -8,8 +9,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from mdserver.pipeline.audit import findings, report, silent, verdicts
-from mdserver.pipeline.common import delta, schema, tables
+from mdserver.pipeline.common import delta, places, schema, session, tables
 from mdserver.pipeline.common.html_page import ROWS_MAX
+from mdserver.pipeline.common.places import Tables
 
 MEMBERS = 1_000
 """More members than a cluster has."""
@@ -39,20 +41,38 @@ class AuditResult:
         return not (self.bad or self.gaps or self.silent or self.unarchived)
 
 
-def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResult:
+def tell_nobody(_name: str, _rows: int) -> None:
+    """Tell nobody how an audit gets on."""
+
+
+def run_audit(
+    spark: SparkSession,
+    folder: Tables,
+    page: Path | None,
+    tell: Callable[[str, int], None] = tell_nobody,
+) -> AuditResult:
     """Judge all receipts of the archive.
 
     Writes the tables `audit_verdicts` and `audit_findings`, and the report to `page` unless that is
-    None. Raises PipelineError if the archive has no messages or no receipts.
+    None. `tell` gets "receipts" and "findings" with their number, each when its table is written;
+    at first "receipts" with 0. Raises PipelineError if the archive has no messages or no receipts.
     """
+    session.check_place(folder)
+    with places.at_hand(folder) as near:
+        return _audited(spark, near, page, tell)
+
+
+def _audited(
+    spark: SparkSession, folder: Tables, page: Path | None, tell: Callable[[str, int], None]
+) -> AuditResult:
+    tell("receipts", 0)
     messages = tables.frame(spark, folder, "messages")
     receipts = tables.frame(spark, folder, "receipts")
     checked = verdicts.promised(messages)
     once = verdicts.each_once(receipts)
     judged = verdicts.judge_ranges(checked, once).persist(StorageLevel.MEMORY_AND_DISK)
-    delta.replace_frame(
-        folder, "audit_verdicts", judged.select(*schema.TABLES["audit_verdicts"].names)
-    )
+    verdict = judged.select(*schema.TABLES["audit_verdicts"].names)
+    tell("receipts", delta.replace_frame(folder, "audit_verdicts", verdict))
     parts = [
         findings.of_receipts(judged),
         findings.of_gaps(verdicts.find_gaps(checked, once)),
@@ -69,7 +89,7 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
         parts.append(findings.of_unarchived(unarchived))
     if tables.exists(folder, "quarantine"):
         parts.append(findings.of_holes(tables.frame(spark, folder, "quarantine")))
-    delta.replace_frame(folder, "audit_findings", findings.united(parts))
+    tell("findings", delta.replace_frame(folder, "audit_findings", findings.united(parts)))
     judged.unpersist()
     result, found = _result(spark, folder)
     if page is not None:
@@ -77,7 +97,7 @@ def run_audit(spark: SparkSession, folder: Path, page: Path | None) -> AuditResu
     return result
 
 
-def _archived_until(folder: Path, published: DataFrame) -> dict[str, int]:
+def _archived_until(folder: Tables, published: DataFrame) -> dict[str, int]:
     """Return how far the journals of members are archived (us), if several were archived."""
     members = [row["node"] for row in published.select("node").distinct().limit(MEMBERS).collect()]
     messages = tables.opened(folder, "messages")
@@ -85,7 +105,7 @@ def _archived_until(folder: Path, published: DataFrame) -> dict[str, int]:
     return {node: us for node, us in found.items() if us is not None}
 
 
-def _result(spark: SparkSession, folder: Path) -> tuple[AuditResult, DataFrame]:
+def _result(spark: SparkSession, folder: Tables) -> tuple[AuditResult, DataFrame]:
     """Return the counts and the findings, both from the tables that were written.
 
     Reading them back is cheaper than computing the findings again for each count.
@@ -116,7 +136,7 @@ def _result(spark: SparkSession, folder: Path) -> tuple[AuditResult, DataFrame]:
 
 def _write_page(
     spark: SparkSession,
-    folder: Path,
+    folder: Tables,
     page: Path,
     messages: DataFrame,
     result: AuditResult,

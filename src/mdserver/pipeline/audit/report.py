@@ -16,6 +16,7 @@ COLOURS = {
     "not_archived": "#8e44ad",
     "unknown_epoch": "#7f8c8d",
     "differing": "#34495e",
+    "unjudged": "#95a5a6",
 }
 BARS_MAX = 50
 FOUND = (

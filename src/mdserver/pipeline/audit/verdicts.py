@@ -15,6 +15,11 @@ times the distance of the message, so the quotient is its place. Clients of earl
 nothing of fields, nor does a range in which messages may have been conflated; such receipts are
 judged by content alone, and `silent_of_fields` returns those of messages that have fields.
 
+The queue of a slow reader may merge messages into one, which has the fields of all of them. A
+client sees that by the hole before it, but not if it knows no earlier message of the subject. So if
+the fields differ at the first message of a range alone, and the range before it does not end there,
+the receipt is `unjudged`.
+
 A client ends a range when the numbering has a hole. So a message that was lost lies between two
 ranges of a session, or behind the last one, and its place is exact. That is a gap (`find_gaps`);
 the verdict of a range says whether it is whole in itself.
@@ -43,6 +48,8 @@ WIDE = "decimal(38,0)"  # for sums that 64 bits do not hold
 WHOLE = ("exact", "conflated")
 OF_ARCHIVE = ("not_archived", "unknown_epoch", "differing")
 """Verdicts about the archive: it has less than the subscriber, or several contents of a place."""
+UNJUDGED = "unjudged"
+"""The verdict of a range whose first message may have been merged with others."""
 
 
 def promised(messages: DataFrame) -> DataFrame:
@@ -127,8 +134,9 @@ def acked_not_archived(
 
     Those that a member acknowledged after its last archived message are not judged, because the
     archive has not come so far. `archived_until` says how far members' journals are archived (us),
-    which their rows do not show if other journals brought the messages before. Columns: node,
-    history, subject, epoch, seq, publisher, number.
+    which their rows do not show if other journals brought the messages before. Of topics this says
+    nothing of messages in partitions that are behind, so they are judged when the archive has
+    caught up. Columns: node, history, subject, epoch, seq, publisher, number.
     """
     reached = messages.groupBy("node").agg(f.max("ts_server").alias("reached"))
     until: Column = f.lit(None).cast("timestamp")
@@ -171,6 +179,7 @@ def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     low = sums.select(
         *PLACE,
         f.col("seq").alias("seq_lo"),
+        f.col("fields").alias("first_fields"),
         *((f.col(f"{name}_to") - f.col(name)).alias(f"{name}_before") for name in summed),
     )
     high = sums.select(*PLACE, f.col("seq").alias("seq_hi"), *(f"{name}_to" for name in summed))
@@ -178,6 +187,8 @@ def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     differences = {
         f"expected_{name}": f.col(f"{name}_to") - f.col(f"{name}_before") for name in summed
     }
+    earlier = Window.partitionBy(*VIEW, "epoch").orderBy("seq_lo", "seq_hi")
+    reached = f.max("count_to").over(earlier.rowsBetween(Window.unboundedPreceding, -1))
     return (
         receipts.repartition(*PLACE)
         .join(low, [*PLACE, "seq_lo"], "left")
@@ -187,6 +198,8 @@ def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
         .withColumnRenamed("expected_count", "expected_n")
         .withColumns(
             {
+                # Whether no message of the subject was left out right before the range.
+                "follows": f.coalesce(reached >= f.col("count_before"), f.col("seq_lo") == 1),
                 "altered": f.col("crc_sum") - f.col("expected_crc"),
                 "altered_at": f.col("crc_at") - _distances("expected_at", "expected_crc"),
                 # Null for a receipt that says nothing of fields.
@@ -277,7 +290,7 @@ def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
 
 def is_bad() -> Column:
     """Return whether a verdict says that the subscriber did not get the range as published."""
-    return ~f.col("verdict").isin(*WHOLE, *OF_ARCHIVE)
+    return ~f.col("verdict").isin(*WHOLE, *OF_ARCHIVE, UNJUDGED)
 
 
 def of_archive() -> Column:
@@ -328,6 +341,24 @@ def _fields_wrong() -> Column:
     return f.coalesce(wrong, f.lit(False))
 
 
+def _maybe_merged() -> Column:
+    """Return whether all that is wrong is the fields of a first message that may be a merged one.
+
+    The second sum has a message's difference times its distance, which is 0 for the first message.
+    One that came without fields is not merged, as that has the fields of all.
+    """
+    came_with = f.col("first_fields") + f.col("fields_altered") != 0
+    first = (f.col("fields_altered_at") == 0) & came_with & ~f.col("follows")
+    content = (f.col("altered") != 0) | (f.col("altered_at") != 0)
+    return (
+        _fields_wrong()
+        & f.coalesce(first, f.lit(False))
+        & ~content
+        & (f.col("dups") == 0)
+        & (f.col("reordered") == 0)
+    )
+
+
 def _verdict() -> Column:
     """Return the verdict of a receipt; the first condition that holds decides.
 
@@ -344,6 +375,7 @@ def _verdict() -> Column:
     verdict = verdict.when(f.col("n") < f.col("expected_n"), f.lit("loss"))
     wrong = (f.col("altered") != 0) | (f.col("altered_at") != 0) | _fields_wrong()
     verdict = verdict.when(wrong & (f.col("expected_differing") > 0), f.lit("differing"))
+    verdict = verdict.when(_maybe_merged(), f.lit(UNJUDGED))
     verdict = verdict.when(wrong | (f.col("dups") > 0), f.lit("dup_or_corrupt"))
     verdict = verdict.when(f.col("reordered") > 0, f.lit("reordered"))
     return verdict.otherwise("exact")
@@ -374,4 +406,9 @@ def _reason() -> Column:
     what = what.otherwise(f.lit("fields were altered"))
     told = f.concat(f.lit("checksums differ: "), what)
     reason = reason.when((verdict == "dup_or_corrupt") & corrupt, told)
+    merged = (
+        "the fields of the first message differ: it may stand for earlier ones as well, merged for"
+        " a slow reader"
+    )
+    reason = reason.when(verdict == UNJUDGED, f.lit(merged))
     return reason.when(is_bad() | of_archive(), numbers)

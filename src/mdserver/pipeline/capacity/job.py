@@ -6,13 +6,14 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from mdserver.pipeline.capacity import model, report
-from mdserver.pipeline.common import delta, schema, tables
+from mdserver.pipeline.common import delta, places, schema, session, tables
+from mdserver.pipeline.common.places import Tables
 
 
 def run_capacity(
     spark: SparkSession,
     files: Sequence[Path],
-    folder: Path | None,
+    folder: Tables | None,
     demand: model.Demand,
     page: Path | None,
 ) -> model.Plan:
@@ -24,9 +25,11 @@ def run_capacity(
     runs = spark.read.schema(schema.BENCH_ROW).json([str(file) for file in files])
     runs = runs.where("bench is not null")
     if folder is not None:
+        session.check_place(folder)
         delta.table(folder, "bench_runs")
-        runs = runs.unionByName(tables.frame(spark, folder, "bench_runs")).distinct()
-        runs = runs.localCheckpoint()
+        with places.at_hand(folder) as near:
+            runs = runs.unionByName(tables.frame(spark, near, "bench_runs")).distinct()
+            runs = runs.localCheckpoint()
         delta.replace(folder, "bench_runs", runs.toArrow())
     found = model.observations(runs).collect()
     measured = [model.Observation(**row.asDict()) for row in found]

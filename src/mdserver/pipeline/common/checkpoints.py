@@ -21,6 +21,8 @@ from mdserver.pipeline.common.places import RemoteTables, Tables
 from mdserver.pipeline.common.requirements import PipelineError
 
 FOLDER = "_checkpoints"
+COMPACTED = "compacted.json"
+"""The file that has the time of each table's last compaction, in seconds since 1970."""
 KAFKA = "an archive of Kafka"
 PLACE = "the journal"
 """The part of a source's identity that is the folder of a journal."""
@@ -117,6 +119,23 @@ def _names(tables: Tables) -> list[str]:
     if isinstance(tables, RemoteTables):
         return list(tables.store.sizes(FOLDER))
     return [path.name for path in (tables / FOLDER).glob("*")]
+
+
+def compacted(tables: Tables) -> dict[str, float]:
+    """Return the times (s) that `note_compacted` got last; none if the file is damaged."""
+    try:
+        found = json.loads(_content(tables, COMPACTED) or b"{}")
+        return {str(name): float(at) for name, at in found.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
+
+
+def note_compacted(tables: Tables, name: str, at: float) -> None:
+    """Note when (s) a table is compacted, for processes that come after this one.
+
+    The file has the times of all tables, so whoever notes one has the lock of those who join files.
+    """
+    _write(tables, COMPACTED, json.dumps(compacted(tables) | {name: at}).encode())
 
 
 def sources(tables: Tables, stream: str) -> int:

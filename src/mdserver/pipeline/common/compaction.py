@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import SparkSession
 
-from mdserver.pipeline.common import places, schema
+from mdserver.pipeline.common import parquet, places, schema
 from mdserver.pipeline.common.files import add_actions
 from mdserver.pipeline.common.places import Tables
 
@@ -52,8 +52,8 @@ def join_sorted(spark: SparkSession, target: DeltaTable, tables: Tables, name: s
             places.readable(tables, name, [file.path for file in files]) as paths,
             places.written(tables, name, staged) as folder,
         ):
-            # With `recursiveFileLookup` Spark takes no columns from names of folders.
-            rows = spark.read.option("recursiveFileLookup", "true").parquet(*paths)
+            # Files may be of several layouts, and all get the columns of this one.
+            rows = parquet.read(spark, name, paths)
             writer = rows.coalesce(1).sortWithinPartitions(*inner).write
             writer.option("parquet.block.size", ROW_GROUP_BYTES).parquet(
                 f"{folder}/{staged}{below}"

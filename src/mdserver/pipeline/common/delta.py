@@ -150,7 +150,7 @@ def _upgraded(found: DeltaTable, tables: Tables, name: str) -> DeltaTable:
     return found
 
 
-def replace(folder: Path, name: str, rows: pa.Table) -> None:
+def replace(folder: Tables, name: str, rows: pa.Table) -> None:
     """Replace all rows of a table, in one transaction."""
     table(folder, name)
     write_deltalake(
@@ -158,16 +158,18 @@ def replace(folder: Path, name: str, rows: pa.Table) -> None:
     )
 
 
-def replace_frame(tables: Path, name: str, frame: DataFrame) -> None:
+def replace_frame(tables: Tables, name: str, frame: DataFrame) -> int:
     """Replace all rows of a table by those of a frame, in one transaction; Spark writes the files.
 
-    The table has no partitions.
+    The table has no partitions. Returns the number of rows.
     """
     target = table(tables, name)
     staged = f"data/replaced/{secrets.token_hex(8)}"
-    frame.write.parquet(str(tables / name / staged))
-    adds, _ = add_actions(tables / name, staged, [])
+    with places.written(tables, name, staged) as folder:
+        frame.write.parquet(str(folder / staged))
+        adds, rows = add_actions(folder, staged, [])
     target.create_write_transaction(adds, "overwrite", target.schema(), [])
+    return rows
 
 
 @frozen
@@ -182,11 +184,17 @@ class Staged:
     """The number of the batch before this one, None if it may be any."""
 
 
-def stage(tables: Tables, name: str, batch: TableBatch, frame: DataFrame) -> Staged | None:
+def stage(
+    tables: Tables,
+    name: str,
+    batch: TableBatch,
+    frame: DataFrame,
+    look: Callable[[Sequence[Path]], None] | None = None,
+) -> Staged | None:
     """Write the rows of a batch beside the table and return the files.
 
-    Returns None if the batch is in the table already. Raises PipelineError if another process
-    committed a part of it.
+    `look` is called with the paths of the files. Returns None if the batch is in the table already.
+    Raises PipelineError if another process committed a part of it.
     """
     target = table(tables, name)
     done = target.transaction_version(batch.job)
@@ -203,6 +211,8 @@ def stage(tables: Tables, name: str, batch: TableBatch, frame: DataFrame) -> Sta
     with places.written(tables, name, staged) as folder:
         writer.parquet(str(folder / staged))
         adds, rows = add_actions(folder, staged, partitions)
+        if look is not None:
+            look([folder / each.path for each in adds])
     return Staged(target, adds, rows, partitions, after)
 
 

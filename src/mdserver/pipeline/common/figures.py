@@ -93,6 +93,10 @@ class Figures:
             self._lag.labels(*labels).set(step.lag_s)
         with self._lock:
             self._latest[step.stream] = {**asdict(step), "time": time.time_ns() // 1_000_000}
+        self.write()
+
+    def write(self) -> None:
+        """Write the file, if there is to be one. Raises PipelineError if that is not possible."""
         if self._file is not None:
             try:
                 write_to_textfile(str(self._file), self.registry)
@@ -116,9 +120,10 @@ class Figures:
 def told(job: str, outlets: Outlets) -> Iterator[Figures]:
     """Yield the figures of a job, which go to their outlets until the end of the block.
 
-    Raises PipelineError if the port cannot be used.
+    Raises PipelineError if the port cannot be used, or the file cannot be written.
     """
     figures = Figures(job, outlets)
+    figures.write()
     with contextlib.ExitStack() as stack:
         if outlets.port is not None:
             try:

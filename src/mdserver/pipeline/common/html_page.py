@@ -13,9 +13,12 @@ td, th { padding: .2rem .8rem; text-align: left; vertical-align: top }
 th { border-bottom: 2px solid #888; white-space: nowrap } td { border-bottom: 1px solid #8884 }
 .n { text-align: right; font-variant-numeric: tabular-nums } h1 small { font-weight: normal }
 svg { max-width: 100%; height: auto } svg text { fill: currentColor }
+.bars { display: grid; grid-template-columns: fit-content(40%) 1fr; gap: .2rem .8rem }
+.bars > :nth-child(odd) { overflow: hidden; text-overflow: ellipsis; white-space: nowrap }
+.bars i { display: inline-block; height: 1em; margin-right: .4rem; vertical-align: -.1em }
 @media (max-width: 40rem) { body { padding: .75rem } td, th { padding: .2rem .4rem } }
 """
-BAR_WIDTH = 480
+BAR_COLOUR = "#34607f"
 ROWS_MAX = 1_000
 
 
@@ -36,16 +39,15 @@ def bars(counts: Mapping[str, float], colours: Mapping[str, str], spelled: str =
     if not counts:
         return "<p>None.</p>"
     most = max(counts.values()) or 1
-    height = 26 * len(counts)
-    parts = [f'<svg viewBox="0 0 {BAR_WIDTH + 360} {height}" width="{BAR_WIDTH + 360}" role="img">']
-    for row, (name, count) in enumerate(counts.items()):
-        y = 26 * row
-        width = max(2, round(BAR_WIDTH * count / most)) if count else 0
-        fill = colours.get(name, "#34607f")
-        parts.append(f'<text x="0" y="{y + 17}">{html.escape(name[:24])}</text>')
-        parts.append(f'<rect x="190" y="{y + 3}" width="{width}" height="18" fill="{fill}"/>')
-        parts.append(f'<text x="{196 + width}" y="{y + 17}">{spelled.format(count)}</text>')
-    return "".join([*parts, "</svg>"])
+    parts = ["<div class=bars>"]
+    for name, count in counts.items():
+        label, share = html.escape(name), count / most
+        # A part of the line is left for the number.
+        style = f"width:calc({share:.4f} * (100% - 7em));background:{colours.get(name, BAR_COLOUR)}"
+        bar = f'<i style="{style}"></i>' if count else ""
+        parts.append(f'<span title="{label}">{label}</span>')
+        parts.append(f"<span>{bar}{spelled.format(count)}</span>")
+    return "".join([*parts, "</div>"])
 
 
 def table(

@@ -4,24 +4,28 @@ Spark writes and reads files of this computer. For tables in an object store the
 folder for temporary files, one batch at a time, and copied: so no jars for the store are needed.
 Commits to the tables' logs are deltalake's own, each on the condition that no other writer made the
 same version.
+
+A job that reads tables copies the files that it reads, once each, and keeps the copies until it
+ends: files of a table never change.
 """
 
 import contextlib
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from mdserver.pipeline.common import temporary
 from mdserver.pipeline.common.object_store import RemoteStore
 from mdserver.pipeline.common.requirements import PipelineError
 
 
 @frozen
 class RemoteTables:
-    """A folder of tables in an object store."""
+    """A folder of tables in an object store. `copies` is a folder for copies of their files."""
 
     store: RemoteStore
+    copies: Path | None = None
 
     def __truediv__(self, name: str) -> str:
         """Return the URI of a table."""
@@ -50,10 +54,39 @@ def written(tables: Tables, name: str, staged: str) -> Iterator[Path]:
     if isinstance(tables, Path):
         yield tables / name
         return
-    with tempfile.TemporaryDirectory(prefix="mdserver-tables-") as folder:
-        yield Path(folder)
-        for path in sorted((Path(folder) / staged).rglob("*.parquet")):
+    with temporary.folder("tables") as folder:
+        yield folder
+        for path in sorted((folder / staged).rglob("*.parquet")):
             tables.store.put(f"{name}/{path.relative_to(folder)}", path)
+
+
+@contextlib.contextmanager
+def at_hand(tables: Tables) -> Iterator[Tables]:
+    """Give the tables such that `paths` can be asked of them, until the end of the block."""
+    if isinstance(tables, Path):
+        yield tables
+        return
+    with temporary.folder("tables") as folder:
+        yield evolve(tables, copies=folder)
+
+
+def paths(tables: Tables, name: str, files: Iterable[str]) -> list[str]:
+    """Return the paths under which files of a table are read.
+
+    `files` are relative to the table. Those in an object store are copied when they are asked for
+    the first time; the tables are then those of `at_hand`.
+    """
+    if isinstance(tables, Path):
+        return [str(tables / name / file) for file in files]
+    assert tables.copies is not None
+    copies = []
+    for file in files:
+        copy = tables.copies / name / file
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            tables.store.fetch(f"{name}/{file}", copy)
+        copies.append(str(copy))
+    return copies
 
 
 @contextlib.contextmanager
@@ -65,8 +98,8 @@ def readable(tables: Tables, name: str, paths: Sequence[str]) -> Iterator[list[s
     if isinstance(tables, Path):
         yield [str(tables / name / path) for path in paths]
         return
-    with tempfile.TemporaryDirectory(prefix="mdserver-tables-") as folder:
-        copies = [Path(folder) / f"{number}.parquet" for number in range(len(paths))]
+    with temporary.folder("tables") as folder:
+        copies = [folder / f"{number}.parquet" for number in range(len(paths))]
         for path, copy in zip(paths, copies, strict=True):
             tables.store.fetch(f"{name}/{path}", copy)
         yield [str(copy) for copy in copies]

@@ -7,8 +7,7 @@ one of the files meanwhile. The table is then unchanged, and the next run begins
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +16,9 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 from pyspark.sql import DataFrame
 
+from mdserver.pipeline.common import places
 from mdserver.pipeline.common.files import add_actions
+from mdserver.pipeline.common.places import Tables
 
 
 @frozen
@@ -62,25 +63,29 @@ def files_of(target: DeltaTable) -> list[TableFile]:
 
 def rewrite(
     target: DeltaTable,
-    folder: Path,
+    table: tuple[Tables, str],
     rows: DataFrame | None,
     replaced: Sequence[TableFile],
     transactions: Mapping[str, int],
+    held: Callable[[], None] = lambda: None,
 ) -> int:
     """Replace files of a table without partitions by rows; return how many rows those are.
 
-    `folder` is the table's. `transactions` are the versions that the commit carries, by name. If
-    `rows` is None the files are only removed. Raises deltalake's CommitFailedError if another
+    `table` is where the table is, and its name. `transactions` are the versions that the commit
+    carries, by name. If `rows` is None the files are only removed. `held` is called before the
+    commit, and raises if the job's lock was lost. Raises deltalake's CommitFailedError if another
     writer removed one of the files meanwhile.
     """
     actions: list[AddAction | RemoveAction] = []
     count = 0
     if rows is not None:
         staged = f"data/rewritten/{secrets.token_hex(8)}"
-        rows.write.parquet(str(folder / staged))
-        actions, count = add_actions(folder, staged, [])
+        with places.written(*table, staged) as folder:
+            rows.write.parquet(str(folder / staged))
+            actions, count = add_actions(folder, staged, [])
     now = time.time_ns() // 1_000_000
     actions += [RemoveAction(file.path, True, now, file.size_bytes, {}) for file in replaced]
+    held()
     target.create_write_transaction(
         actions,
         "append",

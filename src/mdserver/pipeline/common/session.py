@@ -8,13 +8,15 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import FrameType
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from mdserver.limits import MB
+from mdserver.pipeline.common.places import RemoteTables, Tables
+from mdserver.pipeline.common.requirements import PipelineError
 
 TASK_BYTES = 36 * MB
 """How much of a file one task reads: a little more than half of a full segment of the journal, so
@@ -75,6 +77,17 @@ def settings_of(job: str, *, embedded: bool) -> dict[str, str]:
 def submitted() -> bool:
     """Return whether `spark-submit` runs this program, and so has started the JVM."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def check_place(tables: Tables) -> None:
+    """Raise PipelineError if the tables are in an object store, and executors may be elsewhere.
+
+    Files of such tables are made and read as copies on this computer.
+    """
+    if isinstance(tables, RemoteTables) and submitted():
+        raise PipelineError(
+            f"{tables}: with spark-submit the tables are in a folder that all executors mount"
+        )
 
 
 def start(
@@ -142,12 +155,19 @@ def running(
     its start ends with a page of errors, after this process. Call this in the main thread, since
     it sets handlers of signals.
     """
-    with _interrupted_later() as interrupt:
-        spark = start(job, jars=jars, given=given)
+    noted: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _frame: noted.append(number))
     try:
-        # PySpark's own handler sends a request to the JVM, perhaps in the middle of another answer.
+        # PySpark sets a handler of its own if it starts in the main thread. That one sends a
+        # request to the JVM, perhaps in the middle of another answer.
+        with ThreadPoolExecutor(1, "start Spark") as beside:
+            spark = beside.submit(start, job, jars=jars, given=given).result()
+    except BaseException:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if interrupt:
+        raise
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if noted:
             raise KeyboardInterrupt
         yield spark
     except KeyboardInterrupt:
@@ -157,21 +177,6 @@ def running(
         _stop(spark, quiet=False)
         raise
     _stop(spark, quiet=False)
-
-
-@contextlib.contextmanager
-def _interrupted_later() -> Iterator[list[int]]:
-    """Note Ctrl-C instead of raising KeyboardInterrupt; yield the list of noted signals."""
-    noted: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        noted.append(number)
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _stop(spark: SparkSession, *, quiet: bool) -> None:

@@ -185,7 +185,7 @@ class KafkaSource:
 
     servers: str
     topics: Sequence[str]
-    settings: Mapping[str, str] = field(factory=dict)
+    settings: Mapping[str, str] = field(factory=dict, repr=False)
     records_per_batch: int | None = 500_000
     plain: bool = False
 
@@ -252,6 +252,8 @@ class KafkaSource:
         return {
             **(most if self.records_per_batch is not None else {}),
             **{f"kafka.{name}": value for name, value in self._client().items()},
+            # What a producer did not finish, such as `ship` that was killed, is not there.
+            "kafka.isolation.level": "read_committed",
             "subscribe": ",".join(self._topics(stream)),
             "startingOffsets": "earliest",
             "failOnDataLoss": "true",

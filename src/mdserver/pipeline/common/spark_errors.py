@@ -1,9 +1,10 @@
-"""Failures of Spark, Delta or the disk, reported in one sentence."""
+"""Failures of Spark, Delta, Arrow or the disk, reported in one sentence."""
 
 import contextlib
 import re
 from collections.abc import Iterator
 
+import pyarrow as pa
 from deltalake.exceptions import CommitFailedError, DeltaError
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -53,5 +54,5 @@ def told(job: str) -> Iterator[None]:
     except OSError as error:
         place = f" {error.filename}:" if error.filename else ""
         raise PipelineError(f"{job} failed:{place} {reason_of(error.strerror or error)}") from error
-    except (DeltaError, Py4JError, PySparkException) as error:
+    except (DeltaError, Py4JError, PySparkException, pa.ArrowInvalid) as error:
         raise PipelineError(f"{job} failed: {reason_of(error)}") from error

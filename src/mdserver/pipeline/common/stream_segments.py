@@ -4,7 +4,6 @@ The archive goes by their numbers (`mdserver.pipeline.common.numbered`), whereve
 """
 
 import contextlib
-import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from mdserver.pipeline.common import shipped
+from mdserver.pipeline.common import shipped, temporary
 from mdserver.pipeline.common.numbered import Missing, sealed, walk
 from mdserver.pipeline.common.object_store import FolderStore
 from mdserver.pipeline.common.shipped import ShippedStream
@@ -128,10 +127,10 @@ class StoredSegments:
         if self.remote:
             yield [f"{self.source.store.uri}/{self._name(number)}" for number in numbers]
             return
-        with tempfile.TemporaryDirectory(prefix="mdserver-archive-") as name:
+        with temporary.folder("archive") as folder:
             found = []
             for number in numbers:
-                path = sealed(Path(name), number)
+                path = sealed(folder, number)
                 self.source.store.fetch(self._name(number), path)
                 found.append(str(path))
             yield found

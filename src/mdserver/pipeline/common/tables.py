@@ -1,8 +1,7 @@
 """Access to the archive: as Spark frames for jobs, and without a JVM for everything else."""
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -10,22 +9,12 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql import types as t
 
-from mdserver.pipeline.common import delta, schema
+from mdserver.pipeline.common import delta, parquet, places, schema
 from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.rewrite import files_of
 
-SPARK_TYPES: dict[pa.DataType, t.DataType] = {
-    pa.string(): t.StringType(),
-    pa.int64(): t.LongType(),
-    pa.float64(): t.DoubleType(),
-    pa.bool_(): t.BooleanType(),
-    pa.binary(): t.BinaryType(),
-    schema.TIME: t.TimestampType(),
-    pa.map_(pa.string(), pa.string()): t.MapType(t.StringType(), t.StringType()),
-}
 HISTORY_COLUMNS = ["epoch", "seq", "content", "text", "compressed", "fields", "ts_server"]
 
 
@@ -43,7 +32,7 @@ def opened(tables: Tables, name: str) -> DeltaTable:
 
 def frame(
     spark: SparkSession,
-    tables: Path,
+    tables: Tables,
     name: str,
     within: Mapping[str, tuple[Any, Any]] | None = None,
 ) -> DataFrame:
@@ -55,22 +44,19 @@ def frame(
 
     Spark reads the files that the log names, so it needs no jar for Delta. The partition column of
     `messages`, which files do not hold, follows from the time. `content_text` is the content of
-    messages that were published as text, null for others.
+    messages that were published as text, null for others. Tables in an object store are those of
+    `places.at_hand`.
     """
-    found = opened(tables, name)
     bounds = within or {}
-    uris = found.file_uris()
-    if bounds:
-        files = [
-            file
-            for file in files_of(found)
-            if all(
-                file.may_have(column, _before(least), greatest)
-                for column, (least, greatest) in bounds.items()
-            )
-        ]
-        uris = [str(tables / name / file.path) for file in files]
-    rows = read(spark, name, uris)
+    files = [
+        file.path
+        for file in files_of(opened(tables, name))
+        if all(
+            file.may_have(column, _before(least), greatest)
+            for column, (least, greatest) in bounds.items()
+        )
+    ]
+    rows = parquet.read(spark, name, places.paths(tables, name, files))
     for column, (least, greatest) in bounds.items():
         rows = rows.where(f.col(column).between(f.lit(least), f.lit(greatest)))
     if name == "messages":
@@ -82,16 +68,6 @@ def frame(
 def _before(least: Any) -> Any:
     """Return a least value to compare with statistics, which have times cut to milliseconds."""
     return least - dt.timedelta(milliseconds=1) if isinstance(least, dt.datetime) else least
-
-
-def read(spark: SparkSession, name: str, files: Sequence[str]) -> DataFrame:
-    """Return the rows of some files of a table, with the columns that files hold."""
-    partitions = schema.PARTITIONS.get(name, [])
-    columns = [field for field in schema.TABLES[name] if field.name not in partitions]
-    row = t.StructType([t.StructField(field.name, SPARK_TYPES[field.type]) for field in columns])
-    if not files:
-        return spark.createDataFrame([], row)
-    return spark.read.schema(row).option("recursiveFileLookup", "true").parquet(*files)
 
 
 def history(tables: Tables, subject: str) -> pa.Table:

@@ -185,6 +185,6 @@ class Derive:
     def _finish(
         self, batch_id: int, derived: list[Derived], put_aside: list[dict[str, Any]]
     ) -> None:
-        changes = [(key, self._engine.states[key]) for key in self._engine.changed]
+        changes = [(key, self._engine.states.get(key)) for key in self._engine.changed]
         self._steps.finish(batch_id, changes, derived, put_aside, self._engine.states)
         self._engine.changed.clear()

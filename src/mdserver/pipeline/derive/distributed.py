@@ -325,8 +325,11 @@ class ShardProcessor(StatefulProcessor):
         """Write what changed, set the timer, and keep the shard for the next batch."""
         if kept.shard.changed or not kept.token:
             for key in kept.shard.changed:
-                state = _json.encode(kept.shard.states[key])
-                self._groups.updateValue(key, (self._marks[key[0]], state))
+                state = kept.shard.states.get(key)
+                if state is not None:
+                    self._groups.updateValue(key, (self._marks[key[0]], _json.encode(state)))
+                elif self._groups.containsKey(key):
+                    self._groups.removeKey(key)
             kept.shard.changed.clear()
             kept.token = secrets.token_hex(8)
             self._token.update((kept.token,))

@@ -2,7 +2,8 @@
 
 `step(rule, state, event)` takes the state that an earlier call returned (None at first), and
 returns the new state with the messages to publish. States are plain JSON values, so that any engine
-can keep them. Time is that of the events, in microseconds.
+can keep them; the old one may have been changed, and is not used any more. Time is that of the
+events, in microseconds.
 
 The states of a group, by kind:
 
@@ -28,6 +29,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from mdserver import limits
 from mdserver.pipeline.derive.rules import Rule, fill
 
 US = 1_000_000
@@ -87,6 +89,11 @@ def unusable(rule: Rule, state: State, event: WatchedMessage) -> str | None:
             return f"{name} is no number: {event.fields[name][:SHOWN_MAX]!r}"
     if rule.kind in PERIODIC and state is not None and event.ts < state["start"]:
         return f"late by {(state['start'] - event.ts) / US:g} s: its period is over"
+    if rule.kind == "top" and state is not None:
+        ranks = state["sum"] or {}
+        same = event.ts - event.ts % _length(rule) == state["start"]
+        if same and event.subject not in ranks and len(ranks) >= limits.DERIVE_RANKED_MAX:
+            return f"there are {limits.DERIVE_RANKED_MAX} subjects in the period already"
     return None
 
 
@@ -106,6 +113,21 @@ def due(rule: Rule, state: State) -> int | None:
     if rule.kind == "stale" and not state["stale"]:
         return int(state["last"]) + _length(rule)
     return None
+
+
+def is_fresh(rule: Rule, state: State) -> bool:
+    """Return whether the state means the same as none, so that nobody needs to keep it."""
+    return state is None or (rule.kind in {"threshold", "geofence"} and not state)
+
+
+def forgotten(rule: Rule, state: State) -> int | None:
+    """Return when (us) a group may be forgotten if no event comes, None if it may not be.
+
+    That is long after its last period: until then the state refuses messages that come late.
+    """
+    if state is None or rule.kind not in PERIODIC or state["sum"] is not None:
+        return None
+    return int(state["start"]) + int(limits.DERIVE_REMEMBERED_S * US)
 
 
 def _length(rule: Rule) -> int:
@@ -211,8 +233,13 @@ def _close_bar(rule: Rule, state: State, end: int) -> Derived:
 
 
 def _add_rank(ranks: State, value: float, event: WatchedMessage) -> State:
-    """Return the last value of each subject of the period."""
-    return (ranks or {}) | {event.subject: value}
+    """Return the last value of each subject of the period; changes what it is given.
+
+    A copy for each message would take longer the more subjects there are.
+    """
+    ranks = {} if ranks is None else ranks
+    ranks[event.subject] = value
+    return ranks
 
 
 def _close_rank(rule: Rule, state: State, end: int) -> Derived:

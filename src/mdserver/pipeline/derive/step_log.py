@@ -46,6 +46,7 @@ class Step(msgspec.Struct, frozen=True):
     number: int
     batch: int
     changes: list[tuple[Key, State]]
+    """The new states of groups, null for a group that was forgotten."""
     derived: list[Derived]
     aside: list[dict[str, Any]]
     """Rows for the table `quarantine`."""
@@ -97,7 +98,9 @@ class StepLog:
             self._number, self.batch = step.number, step.batch
             self.batch_rules = step.rules
             self.pending = step if step.number > published.step else None
-        self.states: dict[Key, State] = {k: state for k, state in states.items() if k[0] in same}
+        self.states: dict[Key, State] = {
+            k: state for k, state in states.items() if k[0] in same and state is not None
+        }
         self.numbering = published.numbering
         self.publisher = self._name()
         if self.empty:

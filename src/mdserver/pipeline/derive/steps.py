@@ -13,7 +13,8 @@ after 1 leaves a pending step, which the next run carries out again before its f
 repetition of the batch is then skipped by its number.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mdserver.pipeline.common import delta
 from mdserver.pipeline.derive.operators import Derived, State
 from mdserver.pipeline.derive.publisher import StepPublisher, Unpublished
 from mdserver.pipeline.derive.rule_engine import Key
+from mdserver.pipeline.derive.set_aside import RowsAside
 from mdserver.pipeline.derive.step_log import Step, StepLog
 
 JOB = "derive"
@@ -45,12 +47,22 @@ class BatchCounts:
 
 
 class Steps:
-    """The log of a job with the means to carry out what is in it; one call at a time."""
+    """The log of a job with the means to carry out what is in it; one call at a time.
 
-    def __init__(self, log: StepLog, publisher: StepPublisher, tables: Path) -> None:
+    `now` is the clock (s).
+    """
+
+    def __init__(
+        self,
+        log: StepLog,
+        publisher: StepPublisher,
+        tables: Path,
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._log = log
         self._publisher = publisher
         self._tables = tables
+        self._aside = RowsAside(now)
 
     @property
     def batch(self) -> int:
@@ -86,8 +98,9 @@ class Steps:
         states: Mapping[Key, State],
     ) -> None:
         """Make a step of what was done, and carry it out; nothing is logged if nothing was done."""
-        if changes or derived or aside:
-            self._carry_out(self._log.append(batch_id, changes, derived, aside), states)
+        kept = self._aside.kept(aside)
+        if changes or derived or kept:
+            self._carry_out(self._log.append(batch_id, changes, derived, kept), states)
 
     def leave(self) -> None:
         """End a publication that waits for a server that is away, because the job ends."""
@@ -99,7 +112,7 @@ class Steps:
         # disk before a message leaves under it, or the next run could not repeat the numbers.
         self._log.identified(self._publisher.numbering)
         unpublished = self._publisher.publish(step.derived) if step.derived else []
-        aside = [*step.aside, *map(_unpublished, unpublished)]
+        aside = [*step.aside, *self._aside.kept(map(_unpublished, unpublished))]
         if aside:
             named = [row | {"batch_id": step.batch} for row in aside]
             delta.append_rows(self._tables, "quarantine", JOB, step.number, named)

@@ -12,18 +12,19 @@ there are.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import trio
-from attrs import frozen
+from attrs import define, frozen
 
+from mdserver import limits
 from mdserver.client.client import Client
 from mdserver.core.commands import Publish
 from mdserver.core.message import Qos
 from mdserver.errors import leaves
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.replay.windows import Selection, windows
 
@@ -31,6 +32,8 @@ CHUNK = 500
 """The number of messages that are prepared together, in a thread beside the client's."""
 CHUNKS_AHEAD = 4
 UNANSWERED_MAX = 1_000
+PROGRESS_S = 5.0
+"""How often the progress is told."""
 CHECKPOINT_EVERY = 50
 """How many late messages are published before the client's other tasks may run."""
 
@@ -51,7 +54,23 @@ class Replayed:
     behind_s: float
 
 
-def rows(tables: Path, selection: Selection) -> Iterator[dict[str, Any]]:
+@define
+class ReplayProgress:
+    """How many messages have left, and how far the last one was behind its time."""
+
+    published: int = 0
+    behind_s: float = 0.0
+
+    def now(self) -> Replayed:
+        """Return the present values."""
+        return Replayed(self.published, max(0.0, self.behind_s))
+
+
+def tell_nobody(_: Replayed) -> None:
+    """Tell nobody how a replay gets on."""
+
+
+def rows(tables: Tables, selection: Selection) -> Iterator[dict[str, Any]]:
     """Yield the archived messages of a selection, in the order in which they were committed."""
     for window in windows(tables, selection):
         times = window["ts_server"].cast(pa.int64())
@@ -118,46 +137,89 @@ def parse_speed(text: str) -> float | None:
     return speed
 
 
-async def publish(client: Client, planned: Iterator[Sequence[Again]]) -> Replayed:
-    """Publish at the planned times. Raises PublishError if the server refuses a message."""
+async def replay(
+    server: str,
+    token: str | None,
+    planned: Iterator[Sequence[Again]],
+    tell: Callable[[Replayed], None] = tell_nobody,
+) -> Replayed:
+    """Publish through a connection of its own, as `publish` does.
+
+    Raises PipelineError if the server does not answer, or is none.
+    """
+    refusal = f"publishing to {server} is not possible"
+    try:
+        made = Client([server], token=token)
+    except ValueError as error:
+        raise PipelineError(f"{refusal}: {error}") from None
+    async with made as client:
+        with trio.move_on_after(limits.PUBLISHER_CONNECT_TIMEOUT_S) as waiting:
+            await client.connected()
+        if waiting.cancelled_caught:
+            raise PipelineError(f"{refusal}: no server answered")
+        return await publish(client, planned, tell)
+
+
+async def publish(
+    client: Client,
+    planned: Iterator[Sequence[Again]],
+    tell: Callable[[Replayed], None] = tell_nobody,
+) -> Replayed:
+    """Publish at the planned times; `tell` gets the progress at once, now and then, and at the end.
+
+    Raises PublishError if the server refuses a message.
+    """
+    progress = ReplayProgress()
     try:
         async with trio.open_nursery() as nursery:
             send, receive = trio.open_memory_channel[Sequence[Again]](CHUNKS_AHEAD)
             nursery.start_soon(_prepare, planned, send)
-            return await _publish(client, receive)
+            nursery.start_soon(_tell_now_and_then, progress, tell)
+            await _publish(client, receive, progress)
+            nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         raise leaves(group)[0] from None
+    tell(progress.now())
+    return progress.now()
+
+
+async def _tell_now_and_then(progress: ReplayProgress, tell: Callable[[Replayed], None]) -> None:
+    while True:
+        tell(progress.now())
+        await trio.sleep(PROGRESS_S)
 
 
 async def _prepare(
     planned: Iterator[Sequence[Again]], send: trio.MemorySendChannel[Sequence[Again]]
 ) -> None:
     """Send the planned chunks, which are computed in a thread since reading files blocks."""
-    async with send:
+    # Not `async with`: that lets others run before a failure of reading is known, and they would
+    # take the end of the channel for the end of the messages.
+    with send:
         while (chunk := await trio.to_thread.run_sync(next, planned, None)) is not None:
             await send.send(chunk)
 
 
-async def _publish(client: Client, planned: trio.MemoryReceiveChannel[Sequence[Again]]) -> Replayed:
+async def _publish(
+    client: Client, planned: trio.MemoryReceiveChannel[Sequence[Again]], progress: ReplayProgress
+) -> None:
     """Publish chunks as they come, and wait for all results.
 
     Times count from the first chunk, so the reading of the first files delays nothing.
     """
     began: float | None = None
-    count, behind_s = 0, 0.0
     waiting: deque[Any] = deque()
     async for chunk in planned:
         began = trio.current_time() if began is None else began
         for again in chunk:
-            behind_s = trio.current_time() - began - again.after_s
-            if behind_s < 0:
-                await trio.sleep(-behind_s)
-            elif count % CHECKPOINT_EVERY == 0:
+            progress.behind_s = trio.current_time() - began - again.after_s
+            if progress.behind_s < 0:
+                await trio.sleep(-progress.behind_s)
+            elif progress.published % CHECKPOINT_EVERY == 0:
                 await trio.lowlevel.checkpoint()
             waiting.append(await client.submit_command(again.command))
-            count += 1
+            progress.published += 1
             while waiting and (waiting[0].result is not None or len(waiting) >= UNANSWERED_MAX):
                 await waiting.popleft().outcome()
     for publication in waiting:
         await publication.outcome()
-    return Replayed(count, max(0.0, behind_s))

@@ -18,7 +18,6 @@ Each row is read and written a few times, whatever the size of the archive.
 import datetime as dt
 import itertools
 import math
-import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -32,7 +31,10 @@ from attrs import define, field, frozen
 
 from mdserver.core.subjects import Pattern, parse_interest, segments_of
 from mdserver.limits import MB
-from mdserver.pipeline.common import schema
+from mdserver.pipeline.common import places, schema, temporary
+from mdserver.pipeline.common.places import Tables
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.spark_errors import reason_of
 from mdserver.pipeline.common.tables import opened
 
 WINDOW_BYTES = 8 * MB
@@ -99,16 +101,19 @@ class Selection:
 
 @frozen
 class WindowFile:
-    """A file of the table, the number of its rows, and their first and last time (us)."""
+    """A file of the table, the number of its rows, and their first and last time (us).
 
-    path: Path
+    The path is relative to the table.
+    """
+
+    path: str
     rows: int
     first: int
     last: int
 
 
 def windows(
-    tables: Path, selection: Selection, window_bytes: int = WINDOW_BYTES
+    tables: Tables, selection: Selection, window_bytes: int = WINDOW_BYTES
 ) -> Iterator[pa.Table]:
     """Yield all chosen messages, in tables that follow each other and are sorted themselves.
 
@@ -117,8 +122,8 @@ def windows(
     """
     waiting = deque(files(tables, selection))
     held: Spill | None = None
-    with tempfile.TemporaryDirectory(prefix="mdserver-replay-") as name:
-        spills = Spills(Path(name))
+    with temporary.folder("replay") as folder:
+        spills = Spills(folder)
         while waiting or held is not None:
             parts: list[WindowFile | Spill] = list(_together(waiting))
             parts += [held] if held is not None else []
@@ -127,20 +132,20 @@ def windows(
             first = min(part.first for part in parts)
             end = min(limit, max(part.last for part in parts) + 1)
             count = math.ceil(sum(part.rows for part in parts) / WINDOW_ROWS)
-            batches = itertools.chain(*(_batches(part, selection) for part in parts))
+            batches = itertools.chain(*(_batches(tables, part, selection) for part in parts))
             # The last spill has what is not complete: everything from `end` on.
             *ready, held = spills.scatter(batches, [*_edges(first, end, count), end])
             for spill in ready:
                 yield from _sorted(spills, spill, window_bytes)
 
 
-def files(tables: Path, selection: Selection) -> list[WindowFile]:
+def files(tables: Tables, selection: Selection) -> list[WindowFile]:
     """Return the files that may have chosen messages, in the order of their first times."""
     found = []
     for action in pa.table(opened(tables, "messages").get_add_actions(flatten=True)).to_pylist():
         first, last = action.get("min.ts_server"), action.get("max.ts_server")
         file = WindowFile(
-            tables / "messages" / action["path"],
+            action["path"],
             action["num_records"],
             EARLIEST if first is None else _us(first),
             LATEST if last is None else _us(last) + CUT_US,
@@ -166,16 +171,36 @@ def _together(waiting: deque[WindowFile]) -> Iterator[WindowFile]:
             yield waiting.popleft()
 
 
-def _batches(part: "WindowFile | Spill", selection: Selection) -> Iterator[pa.RecordBatch]:
-    return part.read() if isinstance(part, Spill) else _chosen(part, selection)
+def _batches(
+    tables: Tables, part: "WindowFile | Spill", selection: Selection
+) -> Iterator[pa.RecordBatch]:
+    return part.read() if isinstance(part, Spill) else _chosen(tables, part, selection)
 
 
-def _chosen(file: WindowFile, selection: Selection) -> Iterator[pa.RecordBatch]:
+def _chosen(tables: Tables, file: WindowFile, selection: Selection) -> Iterator[pa.RecordBatch]:
     """Yield the chosen rows of a file, a few at a time.
+
+    Of tables in an object store the file is copied, and the copy is there only meanwhile. Raises
+    PipelineError if the file is missing or damaged.
+    """
+    with places.readable(tables, "messages", [file.path]) as (path,):
+        try:
+            yield from _chosen_of(path, selection)
+        except FileNotFoundError:
+            raise PipelineError(
+                f"{path} is missing, which the table `messages` names: was it deleted by a"
+                " compaction more than a week after this began, or by other means?"
+            ) from None
+        except (pa.ArrowInvalid, OSError) as error:
+            raise PipelineError(f"{path} cannot be read: {reason_of(error)}") from error
+
+
+def _chosen_of(path: str, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """Yield the chosen rows of a Parquet file.
 
     The number of rows follows from their average size, so that a batch has about `READ_BYTES`.
     """
-    with pq.ParquetFile(file.path) as opened_:
+    with pq.ParquetFile(path) as opened_:
         there = [name for name in COLUMNS if name in opened_.schema_arrow.names]
         for number in range(opened_.metadata.num_row_groups):
             group = opened_.metadata.row_group(number)

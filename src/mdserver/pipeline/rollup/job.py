@@ -15,15 +15,15 @@ of other periods stay as they are.
 
 import datetime as dt
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import frozen
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from mdserver.pipeline.common import checkpoints, delta, tables
+from mdserver.pipeline.common import checkpoints, delta, parquet, places, session, tables
 from mdserver.pipeline.common.maintenance import COMPACTION, ROLLUP
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.rewrite import TableFile, files_of, rewrite
 from mdserver.pipeline.rollup import coverage, summaries
 from mdserver.pipeline.rollup.coverage import Coverage
@@ -51,15 +51,16 @@ class RolledUp:
 
 
 def run_rollup(
-    spark: SparkSession, folder: Path, delete_before: dt.datetime | None = None
+    spark: SparkSession, folder: Tables, delete_before: dt.datetime | None = None
 ) -> RolledUp:
     """Add new samples to the summaries of all levels, then delete old ones.
 
     Deleted are samples of the days before the one of `delete_before`, if all levels cover them;
     none if it is None. Raises BusyError if another process has the job.
     """
-    with checkpoints.alone(folder, ROLLUP):
-        run = Rollup(spark, folder)
+    session.check_place(folder)
+    with checkpoints.alone(folder, ROLLUP) as held, places.at_hand(folder) as near:
+        run = Rollup(spark, near, held)
         try:
             changed = {
                 level.table: run.advance(level, below)
@@ -80,11 +81,14 @@ class Rollup:
     one.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Tables, held: Callable[[], None] = delta.nothing
+    ) -> None:
         self.samples = 0
         self.newest: dt.datetime | None = None
         self._spark = spark
         self._folder = folder
+        self._held = held
         self._files = files_of(tables.opened(folder, SAMPLES))
         found = {source for file in self._files for source in coverage.sources_of(file)}
         # Sources are counted from 1 on. Those whose samples are all deleted are among the coverage
@@ -128,8 +132,8 @@ class Rollup:
         # of the latest periods, replaces few files.
         rows = rows.coalesce(1) if count < FILE_ROWS_MAX else rows.repartitionByRange("period")
         rows = rows.sortWithinPartitions("period", *KEY)
-        folder = self._folder / level.table
-        rewrite(target, folder, rows, replaced, coverage.transactions(self._end))
+        table = self._folder, level.table
+        rewrite(target, table, rows, replaced, coverage.transactions(self._end), self._held)
         return count
 
     def delete(self, before: dt.datetime) -> int:
@@ -141,8 +145,8 @@ class Rollup:
         """
         moment = before.replace(hour=0, minute=0, second=0, microsecond=0)
         try:
-            with checkpoints.alone(self._folder, COMPACTION):
-                return self._delete(moment)
+            with checkpoints.alone(self._folder, COMPACTION) as held:
+                return self._delete(moment, held)
         except checkpoints.BusyError:
             return 0
 
@@ -151,7 +155,7 @@ class Rollup:
         for each in self._persisted:
             each.unpersist()
 
-    def _delete(self, moment: dt.datetime) -> int:
+    def _delete(self, moment: dt.datetime, held: Callable[[], None]) -> int:
         """Delete covered samples from before a moment; return how many."""
         target = delta.table(self._folder, SAMPLES)
         old = [
@@ -165,7 +169,7 @@ class Rollup:
         gone = (f.col("ts") < f.lit(moment)) & ~coverage.is_new(self._end)
         count = rows.where(gone).count()
         if count:
-            rewrite(target, self._folder / SAMPLES, rows.where(~gone), old, {})
+            rewrite(target, (self._folder, SAMPLES), rows.where(~gone), old, {}, held)
         return count
 
     def _reached(self) -> dict[int, int]:
@@ -210,8 +214,8 @@ class Rollup:
         return self._persisted[-1]
 
     def _read(self, name: str, files: Sequence[TableFile]) -> DataFrame:
-        paths = [str(self._folder / name / file.path) for file in files]
-        return tables.read(self._spark, name, paths)
+        paths = places.paths(self._folder, name, [file.path for file in files])
+        return parquet.read(self._spark, name, paths)
 
 
 def _measured(summarised: DataFrame) -> tuple[int, int, dt.datetime | None, list[dt.datetime]]:

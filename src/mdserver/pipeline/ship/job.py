@@ -1,111 +1,88 @@
-"""The job `ship`: sealed segments of a member's journal, sent to a folder or an object store.
+"""The job `ship`: sealed segments of a member's journal, sent to where all members' are archived.
 
-An object is a segment: its name is the stream, the stream's identifier and the segment's number
-(`mdserver.pipeline.common.shipped`), so each line has one place, whoever sends it and how often.
-Objects are made on the condition that there is none of that name. What is done with a segment, in
-this order:
+What is done with a segment, in this order:
 
-1. the object is made, and survives a power cut;
-2. the position `ship` is written into the journal, so that the server may delete the segment.
+1. the destination has it, and keeps it over a power cut (`destination`, `topics`);
+2. the position of the job is written into the journal, so that the server may delete the segment.
 
-A run that ended between the two finds the object, compares it with the segment, and goes on with 2.
-If they differ, the journal is an older copy, whose server gave the number again: the job ends with
-a line, after the other streams were sent. So it does if the store has a greater number than the
-journal gave, or than that of a segment that it lacks, as the objects of an older copy's numbers may
-have been deleted there. Segments are sent in the order of their numbers, so a number that is
-missing in the store, although a later one is there, was missing in the journal.
+A run that ended between the two finds the segment there, and goes on with 2. If a stream is
+refused, for example because the journal is an older copy, the job ends with a line, after the other
+streams were sent.
 """
 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from attrs import frozen
-
+from mdserver.errors import MdserverError
 from mdserver.journal import segments
 from mdserver.limits import NS_PER_S
 from mdserver.pipeline.common import shipped
 from mdserver.pipeline.common.numbered import Missing, sealed, walk
-from mdserver.pipeline.common.object_store import ObjectStore
 from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.ship.destination import Destination, SealedSegment, Shipped
 
-READER = "ship"
-"""The name under which the job has its position in a journal."""
 POLL_S = 1.0
-
-
-@frozen
-class Shipped:
-    """The report of one segment.
-
-    `new` is false if the store had it already, from a run that ended before it noted that. `lag_s`
-    is how old the segment's last line was. `missing` are segments just before it that were deleted
-    before they were sent.
-    """
-
-    stream: str
-    segment: int
-    lines: int
-    size_bytes: int
-    new: bool
-    seconds: float
-    lag_s: float
-    missing: Missing | None = None
-
-
 Report = Callable[[Shipped], None]
 
 
-class OlderCopyError(PipelineError):
-    """The place has other segments of a stream than its journal."""
-
-
 def run_ship(
-    journal: Path, store: ObjectStore, tell: Report, *, once: bool, poll_s: float = POLL_S
+    journal: Path, to: Destination, tell: Report, *, once: bool, poll_s: float = POLL_S
 ) -> None:
     """Send what is sealed, for ever, or with `once` until there is no more.
 
     `tell` gets the report of each segment; `poll_s` is the pause when nothing was found. Raises
-    PipelineError if the journal has none of the streams or cannot be written to, if the store
-    is not there or refuses, or if it has other lines under the name of a segment.
+    MdserverError if the journal has none of the streams or cannot be written to, if the destination
+    is not there or refuses, or if it has other lines of a stream. What is wrong with one stream
+    does not keep the others from being sent.
     """
-    with _alone(journal):
-        store.check()
-        attend(journal)
-        checked: set[str] = set()
+    with _alone(journal, to.reader):
+        to.check()
+        attend(journal, to)
+        begun: set[str] = set()
         while True:
             sent = 0
-            refused: OlderCopyError | None = None
-            for name in streams(journal):
+            refused: list[MdserverError] = []
+            for name in streams(journal, to):
                 try:
-                    for report in _sent(journal, name, store, checked):
+                    for report in _sent(journal, name, to, begun):
                         tell(report)
                         sent += 1
-                except OlderCopyError as error:
-                    refused = refused or error
-            if refused is not None:
-                raise refused
+                except MdserverError as error:
+                    refused.append(error)
+            if refused:
+                raise _together(refused)
             if once and not sent:
                 return
             if not sent:
                 time.sleep(poll_s)
 
 
-def streams(journal: Path) -> list[str]:
+def _together(refused: Sequence[MdserverError]) -> MdserverError:
+    """Return the one error, or one that says in a line what all of them say."""
+    if len(refused) == 1:
+        return refused[0]
+    return PipelineError("; ".join(map(str, refused)))
+
+
+def streams(journal: Path, to: Destination) -> list[str]:
     """Return the streams of a journal that are sent. Raises PipelineError if there is none."""
-    found = [name for name in shipped.STREAMS if (journal / name).is_dir()]
+    taken = [name for name in shipped.STREAMS if to.takes(name)]
+    found = [name for name in taken if (journal / name).is_dir()]
     if not found:
-        raise PipelineError(f"{journal} has none of the streams of a journal: is it mounted?")
+        raise PipelineError(
+            f"{journal} has none of the streams {', '.join(taken)} of a journal: is it mounted?"
+        )
     return found
 
 
-def attend(journal: Path) -> None:
+def attend(journal: Path, to: Destination) -> None:
     """Have segments kept until they are sent. Raises PipelineError if that cannot be written."""
-    for name in streams(journal):
+    for name in streams(journal, to):
         try:
-            segments.attend(journal / name, READER)
+            segments.attend(journal / name, to.reader)
         except OSError as error:
             raise PipelineError(
                 f"{journal / name} cannot be written to ({error.strerror}), so the server would"
@@ -114,10 +91,10 @@ def attend(journal: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone(journal: Path) -> Iterator[None]:
+def _alone(journal: Path, reader: str) -> Iterator[None]:
     """Keep a second process from sending this journal, until the end of the block."""
     try:
-        lock = segments.locked(journal / f"{READER}.lock")
+        lock = segments.locked(journal / f"{reader}.lock")
     except BlockingIOError:
         raise PipelineError(f"another process ships {journal} already") from None
     except OSError as error:
@@ -128,10 +105,10 @@ def _alone(journal: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _sent(journal: Path, name: str, store: ObjectStore, checked: set[str]) -> Iterator[Shipped]:
+def _sent(journal: Path, name: str, to: Destination, begun: set[str]) -> Iterator[Shipped]:
     """Send the sealed segments of a stream that are behind its position, and yield the reports.
 
-    `checked` has the streams that were compared with the place in this run.
+    `begun` has the streams that were compared with the destination in this run.
     """
     folder = journal / name
     hole: Missing | None = None
@@ -140,25 +117,25 @@ def _sent(journal: Path, name: str, store: ObjectStore, checked: set[str]) -> It
         if known is None:
             _check_begun(folder)
             return
-        if known.identifier not in checked:
-            _check_last(store, folder, known.identifier, known.number)
-            checked.add(known.identifier)
+        if known.identifier not in begun:
+            to.begin(folder, known)
+            begun.add(known.identifier)
         positions = segments.positions(folder)
-        if READER not in positions:  # a stream that began after this run
-            segments.attend(folder, READER)
-        done = positions.get(READER, 0)
+        if to.reader not in positions:  # a stream that began after this run
+            segments.attend(folder, to.reader)
+        done = positions.get(to.reader, 0)
         for found in walk(folder, done + 1):
             if isinstance(found, Missing):
                 hole = found
                 continue
-            report = _send(folder, known.identifier, found, store, hole)
+            report = _send(folder, known.identifier, found, to, hole)
             if report is None:
                 break
-            segments.set_position(folder, READER, found, known.identifier)
+            segments.set_position(folder, to.reader, found, known.identifier)
             yield report
             hole = None
     except OSError as error:
-        raise PipelineError(f"{folder}: {error.strerror}") from error
+        raise PipelineError(f"{folder}: {error.strerror or error}") from error
 
 
 def _check_begun(folder: Path) -> None:
@@ -171,7 +148,7 @@ def _check_begun(folder: Path) -> None:
 
 
 def _send(
-    folder: Path, identifier: str, number: int, store: ObjectStore, hole: Missing | None
+    folder: Path, identifier: str, number: int, to: Destination, hole: Missing | None
 ) -> Shipped | None:
     """Send a segment; return None if it is not sealed, was deleted, or is of another stream."""
     began = time.monotonic()
@@ -184,46 +161,8 @@ def _send(
     now = segments.identified(folder)
     if now is None or now.identifier != identifier:
         return None  # the stream was replaced meanwhile
-    name = shipped.name_of(folder.name, identifier, number)
-    # Before the object is made: only an older copy has a number to send that comes before others
-    # in the place, and is not there.
-    try:
-        _check_last(store, folder, identifier, number)
-    except OlderCopyError:
-        if not _is_there(store, name, content, path):
-            raise
-    new = store.create(name, content)
-    if not new and not _is_there(store, name, content, path):
-        raise PipelineError(
-            f"{store.uri}/{name} was deleted while it was compared: start the job again"
-        )
+    new = to.send(SealedSegment(path, folder.name, identifier, number, content))
     lag_s = max(0.0, (time.time_ns() - modified) / NS_PER_S)
     seconds = time.monotonic() - began
     lines = content.count(b"\n")
     return Shipped(folder.name, number, lines, len(content), new, seconds, lag_s, hole)
-
-
-def _check_last(store: ObjectStore, folder: Path, identifier: str, number: int) -> None:
-    """Raise OlderCopyError if the place has a segment of this stream behind this number."""
-    there = shipped.ShippedStream(store, folder.name, identifier)
-    last = there.last(number + 1)
-    if last is not None:
-        raise _older_copy(f"{there} has segment {last}, which comes after {number} of {folder}")
-
-
-def _is_there(store: ObjectStore, name: str, content: bytes, path: Path) -> bool:
-    """Return whether an object is there. Raises OlderCopyError if it is not what the segment is."""
-    try:
-        same = store.content(name) == content
-    except FileNotFoundError:
-        return False
-    if not same:
-        raise _older_copy(f"{store.uri}/{name} is not the segment {path}")
-    return True
-
-
-def _older_copy(what: str) -> OlderCopyError:
-    return OlderCopyError(
-        f"{what}: the journal is an older copy, whose server gave the number again. Ship it to"
-        " another place, and archive that as well"
-    )
