@@ -176,7 +176,7 @@ test-pure: $(VENV)/.dev ## the tests of core and codec, with their branch covera
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
 
-test-server: $(VENV)/.dev $(SITE)/.done $(CLIENT)/node_modules/.package-lock.json browser proxies prometheus networks jars ## the tests of all else but the pipeline
+test-server: $(VENV)/.dev $(SITE)/.done $(CLIENT)/node_modules/.package-lock.json browser proxies prometheus networks jars history ## the tests of all else but the pipeline
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline --ignore=tests/kafka
 
 test-pipeline: $(VENV)/.dev browser jars ## the tests of pipeline and Kafka engine, with Spark and a broker
@@ -185,16 +185,27 @@ test-pipeline: $(VENV)/.dev browser jars ## the tests of pipeline and Kafka engi
 test-again: ## the tests that failed in the run before, once more, one at a time
 	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none
 
-.PHONY: test-again pipeline-soak
+.PHONY: test-again pipeline-soak pipeline-chaos
 pipeline-soak: $(VENV)/.dev browser jars ## longer tests of the pipeline: further kills, the demo, the benchmark
 	$(BIN)/python -m pytest -q tests/pipeline tests/kafka -m soak
+
+CHAOS_MINUTES ?= 10
+pipeline-chaos: $(VENV)/.dev networks ## kills, clock steps, restored and emptied journals: archive = acknowledged (CHAOS_MINUTES=)
+	$(BIN)/python -m tests.pipeline.chaos --minutes $(CHAOS_MINUTES)
+
+# A shallow clone lacks the release before this one. Without it, runs of upgrades say that they are left out.
+.PHONY: history
+history: ## fetch the commit of the release before this one, if it is not there
+	@commit=$$(sed -n 's/^COMMIT = "\(.*\)"/\1/p' simulation/chaos/releases.py); \
+	git cat-file -e "$$commit" 2> /dev/null \
+	|| GIT_TERMINAL_PROMPT=0 timeout 60 git fetch --quiet --depth 1 origin "$$commit" || true
 
 verify: verify-models verify-simulation verify-traces verify-mutation verify-chaos ## the proof's share of CI
 
 verify-models: $(VENV)/.dev ## TLC on the models of the specification and their mutants
 	$(BIN)/python -m spec check
 
-verify-simulation: $(VENV)/.dev ## simulated runs of three levels, what guards refused in them, and deliberate bugs
+verify-simulation: $(VENV)/.dev history ## simulated runs of three levels, what guards refused in them, and deliberate bugs
 	$(BIN)/python -m simulation run --seeds 1800 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --fresh --seeds 200 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 2 --seeds 150 --first 5000 --jobs $(JOBS)
@@ -207,6 +218,8 @@ verify-simulation: $(VENV)/.dev ## simulated runs of three levels, what guards r
 	$(BIN)/python -m simulation run --profile habits --seeds 50 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile put-back --seeds 50 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile slow-disks --seeds 100 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile upgrade --seeds 30 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile upgrade-to-the-next --seeds 20 --jobs $(JOBS)
 	$(BIN)/python -m simulation mutants --jobs $(JOBS)
 
 verify-traces: $(VENV)/.dev ## traces of simulated runs against the specification, changed ones too
@@ -223,21 +236,32 @@ mutation: $(VENV)/.dev ## put small bugs in, one at a time, and see what finds e
 verify-chaos: $(VENV)/.dev networks ## a minute of chaos
 	$(BIN)/python -m simulation chaos --seconds 60
 	$(BIN)/python -m simulation chaos --seconds 30 --only half-cut
-	$(BIN)/python -m simulation chaos --profile journal --rounds 4
+	$(BIN)/python -m simulation chaos --profile journal --rounds 3
 	$(BIN)/python -m simulation chaos --profile configuration --rounds 4
+	$(BIN)/python -m simulation chaos --profile disks --rounds 2 --if-possible
 
-proof: $(VENV)/.dev ## the long profile of `make verify`: an hour and more
+CHAOS_SECONDS := 3600
+.PHONY: verify-chaos-long
+verify-chaos-long: $(VENV)/.dev networks history ## an hour of chaos over all profiles; build/chaos/report.html has its timeline
+	$(BIN)/python -m pytest -q tests/simulation/soak.py
+	$(BIN)/python -m simulation chaos --profile all --seconds $(CHAOS_SECONDS) --report build/chaos/report.html
+
+proof: $(VENV)/.dev history ## the long profile of `make verify`: an hour and more
 	$(BIN)/python -m spec check --full
 	$(BIN)/python -m simulation run --seeds 20000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile half-cut --seeds 3000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile put-back --seeds 1000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile slow-disks --seeds 1000 --first 100000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile elastic --seeds 1000 --first 100000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile upgrade --seeds 1000 --first 100000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile upgrade-to-the-next --seeds 1000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation explore --seconds 600 --jobs $(JOBS)
 	$(BIN)/python -m simulation chaos --seconds 600 --members 4 --only half-cut
 	$(BIN)/python -m simulation chaos --profile journal --rounds 50
 	$(BIN)/python -m simulation chaos --profile configuration --rounds 44
-	$(BIN)/python -m simulation chaos --profile upgrade --rounds 6
+	$(BIN)/python -m simulation chaos --profile upgrade --rounds 6 --if-possible
 	$(BIN)/python -m simulation chaos --profile members --rounds 50
+	$(MAKE) verify-chaos-long
 
 MEASURED = $(BIN)/python -m coverage run --append --branch --data-file=build/coverage-simulation \
 	--source=src/mdserver/core,src/mdserver/cluster,src/mdserver/client/core -m simulation run --jobs 1 --seeds

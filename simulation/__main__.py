@@ -1,4 +1,4 @@
-"""`python -m simulation run | explore | replay | minimise | traces | mutants | kafka | chaos`."""
+"""`python -m simulation`: runs, and what looks for plans and bugs (`--help` names the commands)."""
 
 import logging
 import os
@@ -19,7 +19,10 @@ from rich.table import Table
 
 from mdserver.cluster.guards import Guard
 from simulation import coverage, guards
+from simulation.chaos import releases
 from simulation.chaos.command import chaos
+from simulation.counterexamples import CODE
+from simulation.counterexamples import counterexample as find_counterexample
 from simulation.diagram import diagram
 from simulation.explore import beginnings
 from simulation.explore import explore as explore_plans
@@ -27,7 +30,7 @@ from simulation.fresh import commit_of, first_seed
 from simulation.kafka_run import run_kafka
 from simulation.levels import LEVELS
 from simulation.minimise import minimise as make_smaller
-from simulation.mutants import MUTANTS, Hunt, hunt
+from simulation.mutants import ALL, MUTANTS, Hunt, hunt
 from simulation.plan import Plan, make
 from simulation.profiles import PROFILES
 from simulation.run import Result
@@ -37,6 +40,8 @@ from simulation.world import World
 
 TROUBLES_SHOWN = 10
 EXPLORED = Path("build/explored")
+SERVERS = 3  # the level of whole servers
+BETWEEN_VERSIONS = ("upgrade", "upgrade-to-the-next")
 
 
 def plan_of(seed: int, level: int, profile: str | None) -> Plan:
@@ -91,7 +96,17 @@ def run(
     level: int,
     profile: str | None,
 ) -> None:
-    """Run so many seeds, and at level 1 the stored plans; exit 1 if any fails."""
+    """Run so many seeds, and at level 1 the stored plans; exit 1 if any fails.
+
+    Without the history of git there is no release before, and nothing to do for --profile upgrade:
+    that is said, and fails with CI set if the history is whole.
+    """
+    if level == SERVERS and profile in BETWEEN_VERSIONS:
+        raise click.UsageError(f"at level {SERVERS} all members are of this version")
+    if profile == "upgrade" and releases.missing():
+        sys.exit(without_release("nothing was run"))
+    plans_need_it = level == 1 and not profile
+    absent = plans_need_it and without_release("stored plans with members of it were not run")
     if fresh:
         commit = commit_of()
         first = first_seed(commit, first)
@@ -130,7 +145,16 @@ def run(
             + (f"--profile {profile} " if profile else "")
             + str(failed[0].seed)
         )
-    sys.exit(1 if failed or never or unreached else 0)
+    sys.exit(1 if failed or never or unreached or absent else 0)
+
+
+def without_release(left_out: str) -> bool:
+    """Say what is left out if the release before is not here; return whether that is a failure."""
+    why = releases.missing()
+    if why is None:
+        return False
+    click.echo(f"NO RELEASE BEFORE, {left_out}: {why}", err=True)
+    return releases.expected()
 
 
 def check_guards(console: Console, counted: Counter[str], jobs: int, seeds: int) -> list[str]:
@@ -200,6 +224,9 @@ def replay(
     seed: int, trace: Path | None, svg: Path | None, level: int, profile: str | None
 ) -> None:
     """Run one seed again and tell what happened."""
+    why = releases.missing()
+    if profile == "upgrade" and why is not None:
+        raise click.ClickException(f"no release before: {why}")
     plan = plan_of(seed, level, profile)
     click.echo(plan.describe())
     result, world = LEVELS[level].run(plan)
@@ -264,7 +291,8 @@ def mutants(most: int, jobs: int | None) -> None:
             table.add_row(one.title, seed, showed, str(one.runs), f"{one.seconds:.1f}")
             progress.advance(task)
     console.print(table)
-    sys.exit(missed)
+    left_out = len(ALL) - len(MUTANTS)
+    sys.exit(missed | without_release(f"{left_out} bugs that show beside it were not looked for"))
 
 
 @main.command()
@@ -323,6 +351,26 @@ def minimise(seed: int, svg: Path | None, level: int) -> None:
         click.echo(f"FAILED {problem}")
     if svg:
         draw(svg, *run(small))
+
+
+@main.command()
+@click.argument("rule", type=click.Choice(list(CODE)))
+@click.option("--store", type=click.Path(path_type=Path), help="Write the plan to this folder.")
+def counterexample(rule: str, store: Path | None) -> None:
+    """Have TLC refute the model without RULE, and lead a run along its counterexample.
+
+    The run has to pass; it would fail without the same rule in the code (tests/simulation).
+    """
+    stored = find_counterexample(rule)
+    click.echo(stored.plan.describe())
+    result, _ = run_plan(stored.plan)
+    for problem in result.problems:
+        click.echo(f"FAILED {problem}")
+    taken = result.coverage.get("led to a step", 0)
+    click.echo(f"the members took {taken} of {len(stored.plan.led)} steps as they are")
+    if store:
+        click.echo(str(save(rule.replace(" ", "-"), stored, store)))
+    sys.exit(1 if result.problems else 0)
 
 
 @main.command()

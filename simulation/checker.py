@@ -70,6 +70,7 @@ class Checker:
     majority_kept: bool = True
     cached: int | None = None  # messages kept a subject, if more than that are published
     restless: frozenset[str] = frozenset()  # clients that ask anew while messages are on their way
+    expires: bool = False  # snapshots do, so none may follow on a gap
     gaps_exact: bool = False  # what follows a gap begins at its end at the latest
     violations: list[Violation] = field(factory=list)
     published: dict[str, Published] = field(factory=dict)
@@ -81,6 +82,8 @@ class Checker:
     newest: dict[tuple[str, str], int] = field(factory=dict)  # (history id, subject) -> acked seq
     settled: list[Settled] = field(factory=list)
     delivered: int = 0
+    steps: dict[tuple[str, str, str, int, int], None] = field(factory=dict)
+    """Client, history id, subject, and two positions between which it was told that nothing is."""
 
     def _violate(self, kind: str, what: str) -> None:
         assert kind in CLASSES
@@ -147,6 +150,9 @@ class Checker:
                 self._violate(
                     "order", f"{named}: {event.epoch}/{event.seq} after {view.epoch}/{view.seq}"
                 )
+            elif event.anew and event.seq > known + 1:
+                step = (event.client, event.history, event.subject, known, event.seq)
+                self.steps[step] = None
             elif (
                 event.seq > known + 1
                 and not event.conflated
@@ -186,8 +192,8 @@ class Checker:
         """What was acknowledged and has not come to a client yet; None if everything has."""
         for subject in subjects:
             history, _, seq = positions.get(subject, ("", 0, 0))
-            if not history and not self.majority_kept:
-                continue  # what was acknowledged may be gone with its history
+            if not history and (self.expires or not self.majority_kept):
+                continue  # what was acknowledged may be gone with its history, or by its age
             newest = max(
                 (
                     newest
@@ -196,6 +202,8 @@ class Checker:
                 ),
                 default=0,
             )
+            if self.expires:
+                seq = max(seq, self.views.get((client, subject), View()).missing)
             if seq < newest:
                 return f"{client} is at {seq} of {newest} of {subject}"
         return None
@@ -203,6 +211,10 @@ class Checker:
     def finish(self) -> list[Violation]:
         """The violations, with those that only the whole history shows."""
         self._lost()
+        for client, history, subject, before, behind in self.steps:
+            for numbered, about, seq in self.at_place:
+                if (numbered, about) == (history, subject) and before < seq < behind:
+                    self._violate("skip", f"{client} on {subject}: {behind} after {before}")
         by_subject: dict[tuple[str, str], list[Acked]] = {}
         for acked in self.acked.values():
             by_subject.setdefault((acked.history, acked.subject), []).append(acked)
@@ -223,7 +235,12 @@ class Checker:
             last = newest.get((view.history, settled.subject))
             if view.fresh and self.majority_kept:
                 last = next((a for (_, s), a in newest.items() if s == settled.subject), None)
-            if last is not None and (view.fresh or view.seq < last.seq):
+            covered = 0 if view.fresh else view.seq
+            if self.expires:
+                covered = max(covered, view.missing)
+                if not view.seq and not view.missing:
+                    continue  # it had no position to come back with
+            if last is not None and covered < last.seq:
                 self._violate(
                     "lost",
                     f"{settled.client} ended at {view.seq} of {settled.subject}, "

@@ -30,13 +30,17 @@ RECONNECT = ReconnectSettings(
 
 
 class Client:
-    """One client process. `down` counts how often its connection ended."""
+    """One client process. `down` counts how often its connection ended.
+
+    It reaches no member before `away_until` (ns).
+    """
 
     def __init__(self, world: "World", name: str, rng: random.Random, publisher: bool) -> None:
         self.world = world
         self.name = name
         self.rng = rng
         self.session: Session | None = None
+        self.away_until = 0
         self.recorder = Recorder(name, world.see, world.cover)
         self.timers: dict[str, int] = {}
         self._handlers: dict[type, Callable[[Any], None]] = {

@@ -33,7 +33,7 @@ from mdserver.cluster.messages import (
 from mdserver.cluster.node import TICK, Input, Node
 from mdserver.cluster.settings import ClusterSettings, worker_of
 from mdserver.cluster.statistics import NodeStatistics
-from mdserver.cluster.votes import Vote, VoteRecord, started
+from mdserver.cluster.votes import Vote, VoteRecord
 from mdserver.cluster.wal import AnyWalEntry, WalSynced, WriteWal
 from mdserver.codec.frames import FrameReader
 from mdserver.codec.peer import MESSAGE, message_frame, messages
@@ -57,6 +57,7 @@ from mdserver.core.subjects import group_of
 from mdserver.limits import NS_PER_MS, NS_PER_S
 from simulation.clock import Clock, Heap
 from simulation.network import Direction
+from simulation.versions import named
 
 WAL: msgspec.msgpack.Decoder[AnyWalEntry] = msgspec.msgpack.Decoder(AnyWalEntry)
 
@@ -85,6 +86,7 @@ class Driver:
         self.clock = Clock(heap)
         self.disk = disk
         self.node: Node | None = None
+        self.version = named("this")
         self.life = 0
         self.votes_writing: list[bytes] = []
         self._wal_writing: list[list[bytes]] = []
@@ -99,6 +101,7 @@ class Driver:
             SetTimer: self._set_timer,
             CancelTimer: self._cancel_timer,
         }
+        self._carriers = self.carriers  # by the classes of the version that runs
 
     @property
     def running(self) -> Node:
@@ -122,17 +125,23 @@ class Driver:
         `name` is the cluster's, and `recorded` is whether this incarnation acks only what it has
         in its write-ahead log, if the record shall say something else than what it says by itself.
         """
-        votes = started(self.disk.votes, self.name, name, broker.groups)
+        version = self.version
+        votes: VoteRecord = version.started(self.disk.votes, self.name, name, broker.groups)
         if recorded is not None:
             if not votes.recorded:
                 # A run that did not write everything down left a log that proves nothing.
                 self.disk.wal = []
             votes.recorded = recorded
-        self.disk.votes = votes.encode()
+        self.disk.votes = version.record(votes.encode())
         self.life += 1
-        wal = [WAL.decode(entry) for entry in self.disk.wal]
-        self.node = Node(broker, rng, cluster, votes, wal, self.clock.now())
+        wal = version.wal(self.disk.wal)
+        own = version.own_value
+        self.node = version.node(own(broker), rng, own(cluster), votes, wal, self.clock.now())
+        self._carriers_of_version()
         return votes
+
+    def _carriers_of_version(self) -> None:
+        self._carriers = {self.version.own(kind): carry for kind, carry in self.carriers.items()}
 
     def boot_worker(
         self,
@@ -146,6 +155,7 @@ class Driver:
         votes = VoteRecord(self.name, "", incarnation, False, none, {})
         self.life += 1
         self.node = Node(broker, rng, cluster, votes, now=self.clock.now())
+        self._carriers_of_version()
 
     def halt(self, votes: int = 0, wal: int = 0) -> None:
         """Die at once. So many of the writes that are on their way still reach the disk."""
@@ -165,9 +175,9 @@ class Driver:
         """Take one step, and carry out what comes of it."""
         if self.node is None:
             return []
-        outputs = self.node.step(input, self.clock.now())
+        outputs = self.node.step(self.version.own_value(input), self.clock.now())
         for output in outputs:
-            carry = self.carriers.get(type(output))
+            carry = self._carriers.get(type(output))
             if carry is not None:
                 carry(output)
         return outputs
@@ -222,7 +232,7 @@ class Driver:
 
     def _persist(self, output: Persist) -> None:
         self._votes_at = max(self._votes_at, self.heap.now + self.disk_delay())
-        self.votes_writing.append(output.record)
+        self.votes_writing.append(self.version.record(output.record))
 
         def done() -> None:
             self.disk.votes = self.votes_writing.pop(0)
@@ -231,7 +241,7 @@ class Driver:
         self._once_written(self._votes_at, done)
 
     def _write_wal(self, output: WriteWal) -> None:
-        entries = [msgspec.msgpack.encode(entry) for entry in output.entries]
+        entries = [self.version.wal_entry(entry) for entry in output.entries]
         portion = self.wal_portion()
         size = portion or len(entries) or 1
         portions = [entries[at : at + size] for at in range(0, len(entries), size)] or [[]]
@@ -351,6 +361,7 @@ class Cluster:
         self.names = tuple(f"m{index}:1" for index in range(1, count + 1))
         self.groups = groups
         self.settings = settings
+        self.broker_settings: dict[str, Any] = {}
         self.rng = random.Random(seed)
         self.heap = Heap()
         self.members: dict[str, Member] = {}
@@ -374,7 +385,10 @@ class Cluster:
             member = self.members[name] = Member(self, name, disk)
             member.clock.jump(self.heap.now + self.clocks_ahead.get(name, 0))
             broker = BrokerSettings(
-                member=name, groups=self.groups, publisher_secret=PUBLISHER_SECRET
+                member=name,
+                groups=self.groups,
+                publisher_secret=PUBLISHER_SECRET,
+                **self.broker_settings,
             )
             cluster = ClusterSettings(name, self.names, client=f"c-{name}", **self.settings)
             member.boot(broker, cluster, "test", random.Random(self.rng.random()))

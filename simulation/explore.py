@@ -17,6 +17,7 @@ from attrs import define, evolve, field, frozen
 
 from mdserver.cluster.guards import Guard
 from mdserver.limits import NS_PER_MS, NS_PER_S, PUBLISHER_NUMBERS_KEPT
+from simulation.chaos import releases
 from simulation.guards import PREFIX
 from simulation.plan import FEW_NUMBERS, KINDS, Fault, Plan, Sending, make
 from simulation.profiles import PROFILES
@@ -65,7 +66,14 @@ def beginnings() -> list[Plan]:
     plans = [stored.plan for stored in load().values()]
     plans += [make(seed) for seed in range(1, 41)]
     plans += [profile(seed) for profile in PROFILES.values() for seed in range(1, 9)]
-    return [plan for plan in plans if not plan.bound and plan.members > 1]
+    return [
+        plan
+        for plan in plans
+        if not plan.bound
+        and plan.members > 1
+        and not plan.led
+        and not ("before" in plan.versions and releases.missing())
+    ]
 
 
 @define

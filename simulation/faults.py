@@ -1,5 +1,6 @@
 """What each kind of fault does, and how the world is healed of it."""
 
+import random
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 JUST_AFTER = NS_PER_MS
 READMIT_EVERY = NS_PER_S
+CHANGE_EVERY = 100 * NS_PER_MS
 LOOKS = 60
 MANY = 3
 STEPS = (
@@ -50,9 +52,18 @@ class Faults:
             "clock-jump": lambda fault, first, _: first.clock.jump(fault.lasting),
             "clock-rate": lambda fault, first, _: self._rate(fault, first),
             "client-cut": lambda fault, _, __: self._cut_client(fault),
-            "crash-once-promised": lambda fault, first, _: self._arm_promise(fault, first),
+            "crash-once-promised": lambda fault, first, _: self._arm_promise(
+                first, partial(self._crash, fault, first)
+            ),
+            "downgrade-once-promised": lambda fault, first, _: self._arm_promise(
+                first, partial(self._change_version, fault, first, newer=False)
+            ),
             "pause": lambda fault, first, _: self._pause(fault, first),
             "drain": lambda fault, first, _: self._drain(fault, first),
+            "upgrade": lambda fault, first, _: self._change_version(fault, first, newer=True),
+            "downgrade": lambda fault, first, _: self._change_version(fault, first, newer=False),
+            "relist": lambda fault, first, _: self._relist(fault, first),
+            "move": lambda fault, first, _: self._move(fault, first),
             "lose-vote": lambda fault, first, _: self._lose_vote(fault, first),
             "put-back": lambda fault, first, _: self._put_back(fault, first),
             "put-back-majority": lambda fault, first, _: self._put_back_majority(fault, first),
@@ -70,8 +81,13 @@ class Faults:
         undos, self._undo = list(self._undo.values()), {}
         for undo in undos:
             undo()
+        for client in (*self.world.publishers, *self.world.subscribers):
+            client.away_until = 0
         for member in self.world.members.values():
             member.start()
+        if self.world.plan.elastic:
+            for member in self.world.members.values():
+                member.relist(member.listed)
 
     def _for_a_while(self, fault: "Fault", undo: Callable[[], None]) -> None:
         key = self.world.next_token()
@@ -101,6 +117,19 @@ class Faults:
             member.crash(fault.draw)
             self._for_a_while(fault, member.start)
 
+    def _change_version(self, fault: "Fault", member: "Member", *, newer: bool) -> None:
+        """A member ends and starts as another version, once it may end."""
+        world = self.world
+        if member.node is None or not (world.plan.recorded or self._may(member)):
+            if world.heap.now < world.plan.calm:
+                again = partial(self._change_version, fault, member, newer=newer)
+                world.heap.after(CHANGE_EVERY, again)
+            return
+        world.cover("upgraded" if newer else "downgraded")
+        member.crash(fault.draw)
+        member.newer = newer
+        self._for_a_while(fault, member.start)
+
     def _arm(self, fault: "Fault") -> None:
         """The next member that takes a certain step dies right after it, or a little later."""
         world = self.world
@@ -113,13 +142,13 @@ class Faults:
 
         world.triggers.append((step, strike))
 
-    def _arm_promise(self, fault: "Fault", voter: "Member") -> None:
-        """This member dies when its next promise just left."""
+    def _arm_promise(self, voter: "Member", then: Callable[[], None]) -> None:
+        """Something happens to this member when its next promise just left."""
         world = self.world
 
         def strike(member: "Member") -> bool:
             if member is voter:
-                world.heap.after(JUST_AFTER, lambda: self._crash(fault, member))
+                world.heap.after(JUST_AFTER, then)
             return member is voter
 
         world.triggers.append(("Promise", strike))
@@ -278,6 +307,29 @@ class Faults:
         member.operate("drain", member.name)
         self._for_a_while(fault, lambda: member.operate("undrain", member.name))
 
+    # The list of members
+
+    def _relist(self, fault: "Fault", member: "Member") -> None:
+        """A member reads another list: the seeds, and whichever others."""
+        rng, world = random.Random(fault.draw), self.world
+        others = [name for name in world.names if name not in world.seeds]
+        member.relist((*world.seeds, *rng.sample(others, rng.randint(0, len(others)))))
+
+    def _move(self, fault: "Fault", member: "Member") -> None:
+        """The machine of a member is replaced by one elsewhere, with its disk; lists follow."""
+        rng, world = random.Random(fault.draw), self.world
+        if member.node is None or not self._may(member):
+            return
+        member.crash(fault.draw)
+        world.moves[member.name] = world.moves.get(member.name, 0) + 1
+        self._for_a_while(fault, member.start)
+        for other in world.members.values():
+
+            def read(other: "Member" = other) -> None:
+                other.relist(other.listed)
+
+            world.heap.after(rng.randint(0, 2 * fault.lasting), read)
+
     # The network
 
     def _block(self, fault: "Fault", ways: "list[tuple[Member, Member]]") -> None:
@@ -313,7 +365,10 @@ class Faults:
 
     def _cut_client(self, fault: "Fault") -> None:
         clients = [*self.world.publishers, *self.world.subscribers]
-        session = clients[fault.draw % len(clients)].session
+        client = clients[fault.draw % len(clients)]
+        if self.world.plan.idle:
+            client.away_until = self.world.heap.now + fault.lasting
+        session = client.session
         if session is not None:
             session.end("the connection broke")
 

@@ -65,7 +65,8 @@ class Subscribed:
 class Delivered:
     """A message reached an application; duplicates by position are dropped before that.
 
-    A `conflated` one stands for those before it as well.
+    A `conflated` one stands for those before it as well. `anew`: the member says that nothing lies
+    between it and the one before, however great the step.
     """
 
     at: int
@@ -77,6 +78,7 @@ class Delivered:
     seq: int
     snapshot: bool = False
     conflated: bool = False
+    anew: bool = False
 
 
 @frozen

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from mdserver.cluster.messages import AnyPeerMessage
 from mdserver.codec.frames import FrameReader
-from mdserver.codec.peer import MESSAGE, message_frame, messages
+from mdserver.codec.peer import MESSAGE
 from simulation.network import Direction, Wires
+from simulation.versions import shake_hands
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -64,6 +65,7 @@ class Links:
             return
         if self.wires.blocked(*pair) or self.wires.blocked(*reversed(pair)):
             return  # made when the block goes
+        self._shake_hands(pair)
         now = world.heap.now
         ups = {name: now + self._lag() for name in pair}
         delay = (world.plan.delay_min, world.plan.delay_max)
@@ -72,6 +74,16 @@ class Links:
         )
         for name, other in (pair, pair[::-1]):
             world.heap.at(ups[name], partial(self._up, link, name, other))
+
+    def _shake_hands(self, pair: Pair) -> None:
+        """Have two members of different versions open their link as servers do."""
+        members = [self.world.members[name] for name in pair]
+        one, other = ((member.name, member.version) for member in members)
+        if one[1] is not other[1]:
+            groups, seeds = self.world.plan.groups, list(self.world.seeds)
+            for dialer, listener in ((one, other), (other, one)):
+                shake_hands(dialer, listener, (groups, seeds, "Guaranteed"))
+            self.world.cover("a link between two versions")
 
     def _up(self, link: Link, name: str, other: str) -> None:
         if not link.ended:
@@ -82,7 +94,7 @@ class Links:
         self, sender: str, receivers: tuple[str, ...], message: AnyPeerMessage, slow: int
     ) -> None:
         """Send over the links that the sender knows to be up."""
-        data = message_frame(message)
+        data = self.world.members[sender].version.frame(message)
         self.world.hash(sender.encode() + data)
         for receiver in receivers:
             link = self._links.get(self._pair(sender, receiver))
@@ -101,9 +113,10 @@ class Links:
         return [data[a:b] for a, b in pairwise((0, *cuts, len(data))) if a < b]
 
     def _arrived(self, link: Link, sender: str, receiver: str, piece: bytes) -> None:
-        complete = messages(link.readers[receiver].feed(piece))
+        member = self.world.members[receiver]
+        complete = member.version.messages(link.readers[receiver].feed(piece))
         if complete:
-            self.world.members[receiver].received(sender, complete)
+            member.received(sender, complete)
 
     def cut(self, one: str, other: str, gone: str = "") -> None:
         """Break a link; each side that is still there notices in its own time."""

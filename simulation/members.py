@@ -5,15 +5,17 @@ there. A member that starts again reads its vote record as the server does.
 """
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-import msgspec
+from attrs import evolve
 
+from mdserver.cluster import votes
 from mdserver.cluster.messages import (
     AdminCommand,
     AdminReply,
     AnyPeerMessage,
     ClosePeer,
+    MembersListed,
     PeerDown,
     PeerReceived,
     PeerUp,
@@ -21,10 +23,7 @@ from mdserver.cluster.messages import (
 )
 from mdserver.cluster.node import TICK, Input
 from mdserver.cluster.settings import ClusterSettings
-from mdserver.cluster.votes import VoteRecord
 from mdserver.cluster.wal import Checkpoint
-from mdserver.codec.binary_form import BinaryCodec
-from mdserver.codec.json_form import JsonCodec
 from mdserver.core.events import Delivery, Fetched, Mark
 from mdserver.core.inputs import Closed, Opened, Received, TimerDue
 from mdserver.core.outputs import (
@@ -37,6 +36,7 @@ from mdserver.core.outputs import (
 )
 from mdserver.core.settings import BrokerSettings
 from simulation.cluster import Disk, Driver
+from simulation.versions import named
 
 if TYPE_CHECKING:
     from simulation.sessions import Session
@@ -44,10 +44,6 @@ if TYPE_CHECKING:
 
 WAL_ENTRIES_MAX = 30
 BEHIND = 10  # as many bytes as hold a coordinator back keep a seed from taking more
-CODECS: dict[str, type[JsonCodec] | type[BinaryCodec]] = {
-    "json": JsonCodec,
-    "binary": BinaryCodec,
-}
 
 
 class Member(Driver):
@@ -62,10 +58,16 @@ class Member(Driver):
         self.paused = False
         self._held: list[Input] = []
         self.sessions: dict[int, Session] = {}
+        self.listed = (
+            (*world.seeds, *(() if name in world.seeds else (name,)))
+            if world.plan.elastic
+            else world.names
+        )
         self._kept_from: int | None = None
         self._sessions_made = 0
         self._requests = 0
-        self._codec = CODECS[world.plan.encoding]()
+        self.newer = False  # of the newer version of the plan's two
+        self._codec = self.version.codec(world.plan.encoding)
         self.carriers |= {
             SendPeer: self._send_peer,
             Deliver: self._fan_out,
@@ -84,15 +86,25 @@ class Member(Driver):
         if self.node is not None:
             return
         world, plan = self.world, self.world.plan
+        self.version = named(plan.versions[self.newer])
         settings = BrokerSettings(
             member=self.name,
             groups=plan.groups,
             cached_messages_per_subject=plan.cached,
             publisher_secret=b"simulated",
         )
+        if plan.idle:
+            settings = evolve(
+                settings,
+                cache_expire=plan.idle,
+                snapshot_expire=plan.idle,
+                subject_idle=plan.idle,
+            )
         cluster = ClusterSettings(
             me=self.name,
-            members=world.names,
+            members=self.listed,
+            seed_count=plan.seeds,
+            suspect=plan.suspect,
             client=f"{self.name}:1",
             trace=True,
             log_kept=plan.log_kept,
@@ -102,18 +114,18 @@ class Member(Driver):
             hold_bytes=plan.hold_bytes,
             behind_bytes=BEHIND * plan.hold_bytes,
         )
-        self._codec = CODECS[plan.encoding]()
+        self._codec = self.version.codec(plan.encoding)
         rng = random.Random(self.rng.getrandbits(64))
-        votes = self.boot(settings, cluster, "simulated", rng, recorded=plan.recorded)
+        record = self.boot(settings, cluster, "simulated", rng, recorded=plan.recorded)
         world.trace(
             {
                 "name": "Start",
                 "node": self.name,
-                "incarnation": votes.incarnation,
+                "incarnation": record.incarnation,
                 "seed": self.name in world.seeds,
                 "lost": self.record_lost,
-                "restored": votes.recorded and votes.incarnation > 1,
-                "promised": [vote.epoch for vote in votes.promised],
+                "restored": record.recorded and record.incarnation > 1,
+                "promised": [vote.epoch for vote in record.promised],
             }
         )
         self.record_lost = False
@@ -129,14 +141,14 @@ class Member(Driver):
         """Die at once. `kept`: how many of the records on their way to the disk arrive there."""
         if self.node is None:
             return
-        votes = kept % (len(self.votes_writing) + 1)
+        records = kept % (len(self.votes_writing) + 1)
         wal = kept // 64 % (self.wal_writes + 1)
-        for _ in range(votes):
+        for _ in range(records):
             self.world.cover("crash after the disk, before the answer")
         for _ in range(wal):
             self.world.cover("crash after the disk, before the ack")
         self.world.cover_refusals(self.node)
-        self.halt(votes, wal)
+        self.halt(records, wal)
         self._kept_from = None
         self.paused = False
         self._held = []
@@ -153,7 +165,7 @@ class Member(Driver):
         """The epoch that the vote file has for a group."""
         if self.disk.votes is None:
             return 0
-        return msgspec.json.decode(self.disk.votes, type=VoteRecord).promised[group].epoch
+        return votes.read(self.disk.votes).promised[group].epoch
 
     # Inputs
 
@@ -195,6 +207,12 @@ class Member(Driver):
         self._requests += 1
         self.step(AdminCommand(self._requests, action, member, force))
 
+    def relist(self, names: tuple[str, ...]) -> None:
+        """Read another list of members, which says where they are now as well."""
+        self.listed = names
+        if self.node is not None:
+            self.step(MembersListed(names, {name: f"{name}+" for name in self.world.moves}))
+
     def next_session(self) -> int:
         """A number for a connection."""
         self._sessions_made += 1
@@ -226,9 +244,10 @@ class Member(Driver):
 
     def _send(self, output: Send) -> None:
         event = output.event
-        if isinstance(event, Delivery):
-            self._deliver(output.session, event)
-        elif not isinstance(event, Fetched | Mark):
+        kind = type(event).__name__  # an event of the version that runs
+        if kind == Delivery.__name__:
+            self._deliver(output.session, cast("Delivery", event))
+        elif kind not in {Fetched.__name__, Mark.__name__}:
             self._queue(output.session, self._codec.event(event))
 
     def _close_peer(self, output: ClosePeer) -> None:
@@ -244,7 +263,7 @@ class Member(Driver):
         if session is None:
             return
         frame = codec.delivery(delivery)
-        if isinstance(codec, BinaryCodec) and delivery.alias not in (0, *session.aliases):
+        if self.world.plan.encoding == "binary" and delivery.alias not in (0, *session.aliases):
             session.aliases[delivery.alias] = None
             self._queue(number, codec.alias_frame(delivery.alias))
         self._queue(number, frame)

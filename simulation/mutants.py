@@ -1,17 +1,14 @@
 """Deliberate bugs of the cluster, switched on in tests only: each must be found by a run.
 
-A mutant replaces functions for as long as it is switched on, and names the plans that bring it to
-light: a bug of recovery does not show where nothing crashes.
+Those that show only beside members of another version are in `version_mutants`.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import ModuleType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from attrs import evolve, frozen
+from attrs import frozen
 
 from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing, Voter
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
@@ -21,6 +18,7 @@ from mdserver.cluster.election import UNKNOWN_EPOCHS, Election
 from mdserver.cluster.following import Following
 from mdserver.cluster.group import Group
 from mdserver.cluster.learner import Learner
+from mdserver.cluster.log import GroupLog, Tables
 from mdserver.cluster.membership import Membership
 from mdserver.cluster.messages import (
     Accept,
@@ -29,6 +27,7 @@ from mdserver.cluster.messages import (
     ForwardReplyItem,
     Heartbeat,
     LedGroup,
+    MembersListed,
     Prepare,
     PromiseItem,
     Sync,
@@ -37,39 +36,16 @@ from mdserver.cluster.messages import (
 from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.transfer import Transfer
 from mdserver.cluster.votes import Vote, VoteRecord
-from mdserver.core import catch_up
+from mdserver.core import catch_up, recovery
 from mdserver.core.catch_up import CatchUp
 from mdserver.core.histories import Histories
-from mdserver.core.message import Entry, Position
-from mdserver.core.recovery import Lost
+from mdserver.core.message import NO_FLOOR, Entry, Position
+from mdserver.core.recovery import Ahead, Lost, Missed
 from simulation import profiles
-from simulation.plan import Plan
+from simulation.chaos import releases
+from simulation.mutant import Mutant, Wrap, stored, switched_on
 from simulation.run import Result, run
-from simulation.stored import load
-
-Wrap = Callable[[Any], Any]
-
-
-@frozen
-class Mutant:
-    """A bug: `patches` are (class or module, its function, what makes the wrong one of that)."""
-
-    title: str
-    patches: tuple[tuple[type | ModuleType, str, Wrap], ...]
-    plan: Callable[[int], Plan]
-
-
-@contextmanager
-def switched_on(mutant: Mutant) -> Iterator[None]:
-    """The bug is there inside of this."""
-    originals = [owner.__dict__[name] for owner, name, _ in mutant.patches]
-    for (owner, name, make), original in zip(mutant.patches, originals, strict=True):
-        setattr(owner, name, make(original))
-    try:
-        yield
-    finally:
-        for (owner, name, _), original in zip(mutant.patches, originals, strict=True):
-            setattr(owner, name, original)
+from simulation.version_mutants import OF_VERSIONS
 
 
 @frozen
@@ -293,13 +269,59 @@ def joined_at_once(_: object) -> Any:
 def half_of_the_cache_is_used(original: Callable[..., Any]) -> Any:
     """A client that missed more than half of what is cached is told that it is lost."""
 
-    def recover(state: Any, entries: Sequence[Entry], after: Position) -> Any:
-        found = original(state, entries, after)
+    def recover(state: Any, entries: Sequence[Entry], after: Position, floor: Position) -> Any:
+        found = original(state, entries, after, floor)
         if state is None or state.seq - after.seq <= len(entries) // 2:
             return found
         return Lost(Position(after.epoch, after.seq + 1), Position(state.epoch, state.seq))
 
     return recover
+
+
+def numbered_from_one_again(original: Callable[..., None]) -> Any:
+    """A subject that is not in the table begins at 1, whatever the floor is."""
+
+    def number(self: GroupLog, *given: Any) -> None:
+        floor, self.floor = self.floor, NO_FLOOR
+        original(self, *given)
+        self.floor = floor if self.floor == NO_FLOOR else self.floor
+
+    return number
+
+
+def the_floor_stays(original: Callable[..., None]) -> Any:
+    """Forgetting subjects does not raise the floor."""
+
+    def forget_subjects(
+        self: GroupLog, epoch: int, subjects: list[str], place: int, now: int
+    ) -> None:
+        numbers, self.numbering = self.numbering, dict.fromkeys(self.numbering, 1)
+        self.numbering[""] = numbers.get("", 0)
+        try:
+            original(self, epoch, subjects, place, now)
+        finally:
+            forgotten = self.numbering
+            self.numbering = {one: seq for one, seq in numbers.items() if one in forgotten}
+            self.numbering[""] = forgotten[""]
+
+    return forget_subjects
+
+
+def tables_without_the_floor(original: Callable[..., Tables]) -> Any:
+    def tables(self: GroupLog) -> Tables:
+        found = original(self)
+        return Tables(found.numbering, found.publishers)
+
+    return tables
+
+
+def nothing_is_missed_of_the_unknown(_: Callable[..., Any]) -> Any:
+    """A client that comes with a position of a forgotten subject is told that it has everything."""
+
+    def recover_unknown(after: Position, floor: Position) -> Any:
+        return Ahead() if after.seq > floor.seq else Missed(())
+
+    return recover_unknown
 
 
 def half_of_the_positions_are_told(original: Callable[..., dict[str, Numbers]]) -> Any:
@@ -393,15 +415,13 @@ def in_sight_is_enough(_: object) -> Any:
     return full_attendance
 
 
-def stored(name: str) -> Callable[[int], Plan]:
-    """Return the plans of a stored one: how long messages take is drawn anew in each."""
+def those_unlisted_are_dropped(original: Callable[..., None]) -> Any:
+    def relist(self: Membership, listed: MembersListed) -> None:
+        original(self, listed)
+        for name in [name for name in self.peers if name not in self.listed]:
+            del self.peers[name]
 
-    def drawn(seed: int) -> Plan:
-        plan = load()[name].plan
-        return evolve(plan, seed=plan.seed + seed - 1)
-
-    drawn.__name__ = name
-    return drawn
+    return relist
 
 
 def mutant(title: str, owner: type, name: str, make: Wrap) -> Mutant:
@@ -409,7 +429,7 @@ def mutant(title: str, owner: type, name: str, make: Wrap) -> Mutant:
     return Mutant(title, ((owner, name, make),), profiles.crowded)
 
 
-MUTANTS = (
+ALL = (
     mutant("one acknowledgement commits", Coordinator, "ack", one_ack_is_enough),
     Mutant(
         "the longest log is adopted", ((Coordinator, "promised", longest_log),), profiles.stale_tail
@@ -472,6 +492,26 @@ MUTANTS = (
         profiles.repeated,
     ),
     Mutant(
+        "a forgotten subject begins at 1 again",
+        ((GroupLog, "number", numbered_from_one_again),),
+        profiles.short_lived,
+    ),
+    Mutant(
+        "forgetting does not raise the floor",
+        ((GroupLog, "forget_subjects", the_floor_stays),),
+        profiles.short_lived,
+    ),
+    Mutant(
+        "tables go without the floor",
+        ((GroupLog, "tables", tables_without_the_floor),),
+        profiles.short_lived,
+    ),
+    Mutant(
+        "a forgotten subject had no messages",
+        ((recovery, "_recover_unknown", nothing_is_missed_of_the_unknown),),
+        profiles.short_lived,
+    ),
+    Mutant(
         "a member is ready before it holds its groups",
         ((Following, "join", joined_at_once), (Following, "unready", every_member_serves)),
         profiles.joining,
@@ -519,8 +559,16 @@ MUTANTS = (
         stored("cut-off-at-the-start"),
     ),
     Mutant(
+        "members that a new list does not name are dropped at once",
+        ((Membership, "relist", those_unlisted_are_dropped),),
+        profiles.elastic,
+    ),
+    Mutant(
         "a coordinator whose epoch is over is not told",
         ((Transfer, "compare", the_end_of_an_epoch_is_not_told),),
         stored("stranded-successor"),
     ),
+    *OF_VERSIONS,
 )
+MUTANTS = tuple(one for one in ALL if not (one.beside_release and releases.missing()))
+"""Those that can be looked for: the release before is not there without the history of git."""

@@ -11,7 +11,14 @@ from collections.abc import Iterator
 
 from attrs import evolve, frozen
 
-from mdserver.limits import JOURNAL_HOLD_BYTES, NS_PER_MS, NS_PER_S, PUBLISHER_NUMBERS_KEPT
+from mdserver.limits import (
+    JOURNAL_HOLD_BYTES,
+    NS_PER_MS,
+    NS_PER_S,
+    PEER_SUSPECT_MS,
+    PUBLISHER_NUMBERS_KEPT,
+)
+from simulation.led import LedStep
 
 KINDS = (
     "crash",
@@ -84,7 +91,13 @@ class Plan:
     habits: bool = (
         False  # clients that hold, leave, conflate, or do not number (simulation/habits.py)
     )
+    idle: int = 0  # after which messages, snapshots and then subjects are forgotten; 0: never
     hold_bytes: int = JOURNAL_HOLD_BYTES  # on their way to a disk; a seed takes ten times as many
+    seeds: int = 0  # 0: as many as a server of so many members has
+    suspect: int = PEER_SUSPECT_MS * NS_PER_MS
+    led: tuple[LedStep, ...] = ()
+    versions: tuple[str, str] = ("this", "this")  # the one members begin with, and the newer one
+    elastic: bool = False  # members that are no seeds are in no list but their own
 
     def describe(self) -> str:
         """Every derived option, in one line each."""
@@ -93,8 +106,14 @@ class Plan:
             care += ", recorded"
         if self.numbers_kept != PUBLISHER_NUMBERS_KEPT:
             care += f", {self.numbers_kept} numbers kept"
+        if self.idle:
+            care += f", subjects forgotten after {self.idle / 1e9:g} s"
         if self.habits:
             care += ", clients with habits"
+        if len(set(self.versions)) > 1:
+            care += f", versions {' and '.join(self.versions)}"
+        if self.elastic:
+            care += f", {self.seeds} seeds, others in no list"
         if self.portion:
             care += f", {self.portion} records a write, held at {self.hold_bytes} bytes"
         size = (
@@ -109,6 +128,10 @@ class Plan:
             f"seed {self.seed}: {size}",
             f"{times}, {care}, cache {self.cached}, kinds: {', '.join(self.kinds) or 'none'}",
             f"{len(self.sendings)} publications, {len(self.faults)} faults:",
+        ]
+        lines += [
+            f"  {one.action} in epoch {one.epoch} of seed {one.seed}, counting {one.counted}"
+            for one in self.led
         ]
         lines += [
             f"  {f.at / 1e9:8.3f} s {f.kind} {f.first} {f.second} for {f.lasting / 1e9:.3f} s"
@@ -168,6 +191,7 @@ def make(seed: int) -> Plan:
             )
         ),
         numbers_kept=numbers_kept,
+        idle=random.Random(f"idle {seed}").choice((0, 0, 1, 2)) * NS_PER_S,
     )
 
 

@@ -11,7 +11,7 @@ from itertools import combinations
 from attrs import evolve
 
 from mdserver.cluster.placement import ranking
-from mdserver.limits import NS_PER_MS, NS_PER_S, PUBLISHER_NUMBERS_KEPT
+from mdserver.limits import NS_PER_MS, NS_PER_S, PEER_FORGOTTEN_S, PUBLISHER_NUMBERS_KEPT
 from simulation.plan import FEW_NUMBERS, Fault, Plan, Sending, draw_faults, make
 
 CRASHES = ("crash", "crash-coordinator", "crash-at-step")
@@ -38,6 +38,7 @@ def small(seed: int, calm: int, faults: Iterable[Fault], sendings: Iterable[Send
         recorded=False,
         numbers_kept=PUBLISHER_NUMBERS_KEPT,
         habits=False,
+        idle=0,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
         sendings=tuple(sorted(sendings, key=lambda sending: sending.at)),
     )
@@ -69,6 +70,7 @@ def crowded(seed: int) -> Plan:
         recorded=False,
         numbers_kept=PUBLISHER_NUMBERS_KEPT,
         habits=False,
+        idle=0,
         faults=tuple(closely(rng, members, calm)),
         sendings=tuple(
             Sending(at, rng.randrange(2), rng.randrange(2))
@@ -114,6 +116,33 @@ def forgetful(seed: int) -> Plan:
     )
     faults = sorted([*plan.faults, *cuts], key=lambda fault: fault.at)
     return evolve(plan, cached=rng.choice((5, 20)), faults=tuple(faults))
+
+
+def short_lived(seed: int) -> Plan:
+    """Subjects that come, are forgotten, and come again, while coordinators die and clients leave.
+
+    Everything is published in bursts, with more time between them than subjects are kept for.
+    """
+    rng = random.Random(f"short-lived {seed}")
+    calm = 16 * NS_PER_S
+    bursts = range(2 * NS_PER_S, calm, 4500 * NS_PER_MS)
+    sendings = [
+        Sending(burst + rng.randint(0, 900) * NS_PER_MS, rng.randrange(3), rng.randrange(4))
+        for burst in bursts
+        for _ in range(12)
+    ]
+    deaths = [
+        Fault(burst + rng.randint(0, 4000) * NS_PER_MS, "crash-coordinator", 0, 0, NS_PER_S, 0)
+        for burst in bursts
+    ]
+    cuts = [
+        Fault(rng.randrange(calm), "client-cut", 0, 0, lasting * NS_PER_S, rng.getrandbits(30))
+        for lasting in (0, 0, 0, 1, 3, 5, 5, 8)
+        for _ in range(2)
+    ]
+    plan = small(seed, calm, [*deaths, *cuts], sendings)
+    recorded = rng.random() < 0.5
+    return evolve(plan, idle=NS_PER_S, subjects=4, subscribers=3, log_kept=4, recorded=recorded)
 
 
 def joining(seed: int) -> Plan:
@@ -290,6 +319,7 @@ def put_back(seed: int, *, majority: bool = True) -> Plan:
         kinds=kinds,
         recorded=True,
         habits=False,
+        idle=0,
         patience=4 * made.patience,
         faults=tuple(sorted(faults, key=lambda fault: fault.at)),
     )
@@ -326,9 +356,68 @@ def slow_disks(seed: int) -> Plan:
     )
 
 
+def elastic(seed: int) -> Plan:
+    """Members that are no seeds come and go unlisted, lists change, and machines are replaced.
+
+    Three seeds and two others, so that two members know of each other by hearsay alone. One of them
+    stays away for longer than members that no list names are remembered.
+    """
+    rng = random.Random(f"elastic {seed}")
+    calm = (PEER_FORGOTTEN_S + 20) * NS_PER_S
+    members = 5
+    long = (PEER_FORGOTTEN_S + rng.randint(2, 8)) * NS_PER_S
+    faults = [Fault(4 * NS_PER_S, "crash", rng.choice((3, 4)), 0, long, 0)]
+    for at in range(3 * NS_PER_S, calm - 5 * NS_PER_S, 3 * NS_PER_S):
+        kind = rng.choice(("relist", "relist", "move", "crash", "cut", "client-cut"))
+        first = rng.randrange(3 if kind == "move" else members)
+        lasting = rng.randint(50, 2000) * NS_PER_MS
+        draw = rng.getrandbits(30)
+        faults.append(Fault(at, kind, first, rng.randrange(members), lasting, draw))
+    sendings = [
+        Sending(at, rng.randrange(3), rng.randrange(4))
+        for at in range(2 * NS_PER_S, calm, 400 * NS_PER_MS)
+    ]
+    plan = small(seed, calm, faults, sendings)
+    return evolve(
+        plan, members=members, seeds=3, elastic=True, subjects=4, groups=rng.choice((1, 4))
+    )
+
+
 def habits(seed: int) -> Plan:
     """Clients that do more than publish and subscribe for good take part in a drawn plan."""
     return evolve(make(seed), habits=True)
+
+
+def upgrade(seed: int, versions: tuple[str, str] = ("before", "this")) -> Plan:
+    """Members of a version are upgraded to the next one and back, amid faults of all kinds.
+
+    All begin with the older version. Most are upgraded once, in any order and some of them at the
+    start already, and some go back, for good or not.
+    """
+    made = make(seed)
+    made = evolve(made, members=max(3, made.members))
+    rng = random.Random(f"upgrade {seed}")
+    changes = []
+    for member in range(made.members):
+        at = rng.choice((0, rng.randrange(made.calm)))
+        for kind in ("upgrade", "downgrade", "upgrade")[: rng.choice((0, 1, 1, 1, 2, 3))]:
+            lasting = rng.randint(5, 500) * NS_PER_MS
+            changes.append(Fault(at, kind, member, 0, lasting, rng.getrandbits(30)))
+            at += rng.randrange(1, made.calm // 2)
+    faults = [*made.faults, *(one for one in changes if one.at < made.calm)]
+    return evolve(
+        made,
+        kinds=(*made.kinds, "upgrade", "downgrade"),
+        versions=versions,
+        # The release before knows nothing of forgotten subjects, and is refused once there are any.
+        idle=0 if "before" in versions else made.idle,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+    )
+
+
+def upgrade_to_the_next(seed: int) -> Plan:
+    """Members of this version are upgraded to one that says more, and back."""
+    return upgrade(seed, ("this", "next"))
 
 
 def first_leaders() -> tuple[int, int, int]:
@@ -382,5 +471,8 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "put-back": put_back,
     "slow-disks": slow_disks,
     "habits": habits,
+    "upgrade": upgrade,
+    "upgrade-to-the-next": upgrade_to_the_next,
+    "elastic": elastic,
 }
 """Those that a run can be asked for by name."""

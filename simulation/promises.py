@@ -59,7 +59,10 @@ class Promises:
         for (_, subject), seq in before.items():
             # A group may go on under an older history id than the one that clients are told.
             group = node.groups[self.world.group_of(subject)]
-            held = group.log.tables().numbering.get(subject, 0)
+            tables = group.log.tables()
+            # The release before knows no floor, and forgets nothing.
+            floor = tables.floor.seq if self.world.plan.idle else 0
+            held = tables.numbering.get(subject, floor)
             if held < seq:
                 self.world.watch.violate(
                     "I10", f"{name} is ready with {held} of {subject}; {seq} was acked before"

@@ -78,6 +78,9 @@ class Recorder:
                 self._see(Reset(now, self.name, message.subject, history))
             self.positions[message.subject] = (history, message.epoch, message.seq)
             self._cover(f"delivered {message.type.value}")
+            anew = message.prev is not None and not message.prev.seq
+            if anew:
+                self._cover("delivered of a subject that begins anew")
             self._see(
                 Delivered(
                     now,
@@ -89,6 +92,7 @@ class Recorder:
                     message.seq,
                     conflated or message.type is MessageType.SNAPSHOT,
                     conflated,
+                    anew,
                 )
             )
 

@@ -9,13 +9,17 @@ from typing import Any
 
 from mdserver.cluster.node import Node
 from mdserver.core.cache import SubjectImage
+from mdserver.core.message import NO_FLOOR
+
+BY_CLOCK = ("the snapshots", "the cache")
+"""What a member forgets by its own clock, if messages and snapshots expire."""
 
 
-def difference(nodes: Mapping[str, Node], *, evicts: bool) -> str | None:
+def difference(nodes: Mapping[str, Node], *, evicts: bool, expires: bool = False) -> str | None:
     """Return how two members differ in a group, or None.
 
     With `evicts` caches are so small that they forget, and a member that came later holds less:
-    then only what both hold has to be the same.
+    then only what both hold has to be the same. With `expires` they forget by the clock of each.
     """
     first, *others = nodes
     for index in range(len(nodes[first].groups)):
@@ -23,6 +27,8 @@ def difference(nodes: Mapping[str, Node], *, evicts: bool) -> str | None:
         for other in others:
             found = _held(nodes[other], index, evicts=evicts)
             for what, value in held.items():
+                if expires and what in BY_CLOCK:
+                    continue
                 if found[what] != value:
                     return (
                         f"group {index}: {what} of {first} {_short(value, found[what])}, "
@@ -42,6 +48,8 @@ def _held(node: Node, index: int, *, evicts: bool) -> dict[str, Any]:
         "the history id": group.history,
         "the committed length": group.log.committed,
         "the numbering": dict(sorted(tables.numbering.items())),
+        # The release before knows no floor, and forgets nothing.
+        "the floor": getattr(tables, "floor", NO_FLOOR),
         "the publishers' numbers": {
             name: (numbers.last, [(at.epoch, at.seq) for at in numbers.positions])
             for name, numbers in sorted(tables.publishers.items())

@@ -36,7 +36,7 @@ class Session:
         return self.member.node is not None and self.member.life == self.life
 
     def _arrived(self) -> None:
-        if not self._alive():
+        if not self._alive() or self.world.heap.now < self.client.away_until:
             self.end("the connection was refused")
             return
         self.member.opened(self)

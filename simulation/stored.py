@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from simulation.chaos import releases
 from simulation.plan import Plan
 
 FOLDER = Path(__file__).with_name("plans")
@@ -19,19 +20,30 @@ class StoredPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     `about`: what happens in it. `reaches`: names of guards (`mdserver.cluster.guards`) that refuse
     something in it. `mutant`: the bug of the list of mutants with which it fails, "" if none.
+    `rule`: the rule of the specification without which TLC finds just this, "" if it is not TLC's.
     """
 
     about: str
     reaches: tuple[str, ...] = ()
     mutant: str = ""
+    rule: str = ""
     plan: Plan
 
 
 def load(folder: Path = FOLDER) -> dict[str, StoredPlan]:
-    """Return the stored plans by their names, in the order of these."""
-    return {
+    """Return the stored plans by their names, in the order of these.
+
+    Those with members of the release before are left out if that is not there.
+    """
+    plans = {
         path.stem: msgspec.json.decode(path.read_bytes(), type=StoredPlan)
         for path in sorted(folder.glob("*.json"))
+    }
+    beside = [name for name, stored in plans.items() if "before" in stored.plan.versions]
+    return {
+        name: stored
+        for name, stored in plans.items()
+        if not (name in beside and releases.missing())
     }
 
 

@@ -26,6 +26,7 @@ class Watch:
     """Remembers what was committed anywhere; `findings` grows."""
 
     now: int = 0
+    forgets: bool = False  # subjects, which then begin anew with a greater number
     findings: list[Finding] = field(factory=list)
     entries: dict[tuple[str, str, int], Entry] = field(factory=dict)
     newest: dict[tuple[str, str], int] = field(factory=dict)
@@ -35,6 +36,7 @@ class Watch:
     owners: dict[tuple[str, int, int], str] = field(factory=dict)
     committed_at: dict[tuple[str, int, int], str] = field(factory=dict)
     committed: int = 0
+    first_history: str = ""
 
     def violate(self, kind: str, what: str) -> None:
         """Note a broken invariant."""
@@ -42,6 +44,7 @@ class Watch:
 
     def saw_commit(self, member: str, history: str, group: int, entries: Sequence[Entry]) -> None:
         """A member (with its incarnation in its name) applied these."""
+        self.first_history = self.first_history or history
         for entry in entries:
             self.committed += 1
             subject = entry.publication.subject
@@ -67,17 +70,20 @@ class Watch:
         text = entry.publication.content.decode(errors="replace")
         self.committed_at[subject, entry.epoch, entry.seq] = text
         newest = self.newest.get((history, subject), 0)
-        if entry.seq != newest + 1 and newest:
+        if newest and (entry.seq <= newest if self.forgets else entry.seq != newest + 1):
             self.violate("I4", f"{place} was first seen after seq {newest}")
         self.newest[history, subject] = max(newest, entry.seq)
         publication = entry.publication
         if publication.number:
             identity = (history, group, publication.publisher, publication.number)
+            new = identity not in self.places
             first = self.places.setdefault(identity, (subject, entry.seq))
             if first != (subject, entry.seq):
                 self.violate("I6", f"{identity[2:]} stands at {first} and {subject} {entry.seq}")
-            last = self.numbers.get(identity[:3], publication.number - 1)
-            if publication.number > last + 1:
+            # After a reset of everything a publisher goes on with its numbers.
+            begun = 0 if history == self.first_history else publication.number - 1
+            last = self.numbers.get(identity[:3], begun)
+            if publication.number > last + 1 or (new and publication.number < last):
                 self.violate("I9", f"{identity[2:]} is committed after number {last}")
             self.numbers[identity[:3]] = max(last, publication.number)
 

@@ -15,6 +15,7 @@ from simulation.clients import Client
 from simulation.clock import Heap
 from simulation.habits import LOOSE, Loose, Restless
 from simulation.history import Acked, Event, Settled
+from simulation.led import Led
 from simulation.links import Links
 from simulation.members import Member
 from simulation.plan import Plan
@@ -34,10 +35,13 @@ class World:
         self.heap = self._make_heap()
         self.rng = random.Random(f"{plan.seed} world")
         self.names = tuple(f"m{i}" for i in range(plan.members))
-        self.watch = Watch()
+        self.seeds = self.names[: plan.seeds or (5 if plan.members >= 5 else 3)]
+        self.moves: dict[str, int] = {}  # how often the machine of a member was replaced
+        self.watch = Watch(forgets=bool(plan.idle))
         published = len(plan.sendings) + (max(LOOSE) if plan.habits else 0)
         evicts = plan.cached < published
-        self.checker = Checker(majority_kept=True, cached=plan.cached if evicts else None)
+        cached = 0 if plan.idle else plan.cached if evicts else None
+        self.checker = Checker(majority_kept=True, cached=cached, expires=bool(plan.idle))
         self.promises = Promises(self)
         self.coverage: Counter[str] = Counter()
         self.traced: list[dict[str, Any]] = []
@@ -51,12 +55,12 @@ class World:
             name: self._make_member(name, random.Random(f"{plan.seed} {name}"))
             for name in self.names
         }
-        self.seeds = self.names[: 5 if plan.members >= 5 else 3]
         self.publishers = [self._client(f"pub{i}", True) for i in range(plan.publishers)]
         self.subscribers = [self._client(f"sub{i}", False) for i in range(plan.subscribers)]
         self.subjects = [f"/s/{i}" for i in range(plan.subjects)]
         self.restless: list[Restless] = []
         self.loose: list[Loose] = []
+        self.led = Led(self)
         if plan.habits:
             self._add_habits()
 
@@ -153,7 +157,8 @@ class World:
         self.watch.now = self.heap.now
         assert member.node is not None
         history = member.node.group_statistics(output.group).history
-        self.watch.saw_commit(f"{member.name}#{member.life}", history, output.group, output.entries)
+        entries = member.version.entries(output.entries)
+        self.watch.saw_commit(f"{member.name}#{member.life}", history, output.group, entries)
 
     def see(self, event: Event) -> None:
         """A client saw something."""
@@ -198,11 +203,26 @@ class World:
         told = {m.name: m.node.broker.history for m in self.members.values() if m.node}
         if len(set(told.values())) > 1:
             return f"members tell clients different history ids: {told}"
-        return self._behind() or self._unequal()
+        return self._behind() or self._unequal() or self._unlinked()
+
+    def _unlinked(self) -> str | None:
+        """Whether a member has no link to another one, in plans in which lists change."""
+        for name, member in self.members.items() if self.plan.elastic else ():
+            assert member.node is not None
+            linked = (name, *member.node.statistics().linked)
+            lacking = [other for other in self.names if other not in linked]
+            if lacking:
+                return f"{name} has no link to {lacking[0]}"
+        return None
 
     def _unequal(self) -> str | None:
         nodes = {m.name: m.node for m in self.members.values() if m.node}
-        return difference(nodes, evicts=self.checker.cached is not None)
+        if self.plan.idle and any(
+            group.log.floor.seq for node in nodes.values() for group in node.groups
+        ):
+            self.cover("subjects forgotten")
+        evicts, expires = self.checker.cached is not None, bool(self.plan.idle)
+        return difference(nodes, evicts=evicts, expires=expires)
 
     def look(self) -> None:
         """See whether all promises hold just now."""

@@ -1,84 +1,103 @@
 ------------------------------- MODULE Relist --------------------------------
-(* Another list of seeds by restarts, one member after the other (spec/README.md, *)
-(* "Other seeds"): the log of GroupLog, with members that run with different      *)
-(* lists for a while. A list differs from the one before in one seed, so a        *)
-(* majority of the one and a majority of the other share a seed, and neither      *)
-(* epochs nor votes carry a number.                                               *)
-(*                                                                                *)
-(* That is not so of a list and the one after the next. So the third one begins   *)
-(* only when the second is settled: an epoch of it is active that was elected by  *)
-(* seeds all of which had noted in their vote files before that they take part in *)
-(* nothing of the first any more. A candidate or coordinator may run with any     *)
-(* list that was ever begun: it may have been out of sight since. Crashes are     *)
-(* those of GroupLog, and are left out here.                                      *)
+(* Other seeds while the cluster runs (docs/cluster.md, "Changing the seeds"): the *)
+(* log of GroupLog, with seeds that are replaced by lists. A list differs from the *)
+(* one before it in one seed, so a majority of the one and a majority of the other *)
+(* share a seed. That is not so of a list and the one after the next, nor of two   *)
+(* lists that both follow the same one. So there are four rules beside that:       *)
+(*                                                                                 *)
+(* - A seed promises epochs of the list that it has noted in its vote file, and of *)
+(*   no older one. Of a newer one it promises none before it has noted that.       *)
+(* - The next list may be noted once an epoch of this one is active in the group   *)
+(*   ("settled"): from then on nothing is elected by the list before.              *)
+(* - Each seed of a list names its next list once, and never another one.          *)
+(* - The next list begins when a majority of the seeds of this one has named it.   *)
+(*                                                                                 *)
+(* Whoever coordinates an epoch of an older list goes on until a newer epoch is    *)
+(* elected. A new seed does not vote before an active coordinator has given it the *)
+(* log, as after a crash. Losses of vote files are those of Readmit, and left out. *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 
 CONSTANTS
     Seed,          \* everybody who votes by any list
-    Config,        \* a sequence of sets of seeds
-    Stands,        \* by which lists somebody may stand for an epoch
+    Config,        \* a sequence of lists: sets of seeds
+    Before,        \* of each list the one that it follows; 0 for the first
     Publication,
     MaxEpoch,      \* epoch 1 is there at the beginning; others are elected
+    MaxCrash,
     Off            \* names of the rules that are switched off
 
 Rule(name) == name \notin Off
 
-\* What the models use; a configuration file can only name them. Not run by any model, since
-\* TLC does not exhaust them: ThreeToFive, FiveToThree and OldComesBack, and the protocol without
-\* "seeds are fenced" or "elected by fenced seeds".
-OneMore == <<{"s1", "s2", "s3"}, {"s1", "s2", "s3", "s4"}>>
+\* What the models use; a configuration file can only name them. ThreeToFive and FiveToThree are
+\* what operators do, and more than TLC exhausts: README.md says why the small ones are enough.
+TwoToThree == <<{"s1", "s2"}, {"s1", "s2", "s3"}>>
+ThreeToTwo == <<{"s1", "s2", "s3"}, {"s1", "s2"}>>
+\* Three lists of which the first and the last have no seed in common.
+Moved == <<{"s1"}, {"s1", "s2"}, {"s2"}>>
+\* Against the rule: lists that differ in two seeds.
+Swapped == <<{"s1"}, {"s2"}>>
+TwoMore == <<{"s1"}, {"s1", "s2", "s3"}>>
 ThreeToFive ==
     <<{"s1", "s2", "s3"}, {"s1", "s2", "s3", "s4"}, {"s1", "s2", "s3", "s4", "s5"}>>
 FiveToThree ==
     <<{"s1", "s2", "s3", "s4", "s5"}, {"s1", "s2", "s3", "s4"}, {"s1", "s2", "s3"}>>
-Replaced == <<{"s1", "s2", "s3"}, {"s1", "s2", "s3", "s4"}, {"s2", "s3", "s4"}>>
-TwoAtOnce == <<{"s1", "s2", "s3"}, {"s1", "s2", "s3", "s4", "s5"}>>
-TwoReplaced == <<{"s1", "s2", "s3"}, {"s3", "s4", "s5"}>>
+\* Two lists that follow the same one, and have majorities without a seed in common.
+Forked == <<{"s1", "s2"}, {"s1", "s2", "s3"}, {"s1"}>>
+
+InARow == [c \in DOMAIN Config |-> c - 1]
+FromTheFirst == [c \in DOMAIN Config |-> IF c = 1 THEN 0 ELSE 1]
 
 Epoch == 1..MaxEpoch
-Number == 1..Len(Config)
+List == DOMAIN Config
 Majority(c, some) == Cardinality(some \cap Config[c]) * 2 > Cardinality(Config[c])
-
-AnyList == [e \in Epoch |-> Number]
-\* Who was out of sight since the first list comes back between the second and the third.
-OldComesBack == <<{1}, {2}, {1}, {3}>>
+RECURSIVE Number(_)
+Number(c) == IF Before[c] = 0 THEN 1 ELSE 1 + Number(Before[c])
 
 VARIABLES
-    begun,              \* the newest list that members run with
-    \* of each seed
-    fenced,             \* in its vote file: the first list in which it still takes part
-    promised, log, accepted,
+    begun,              \* the first list, and those that a majority of the one before has named
+    \* of each seed; the first three are in its vote file
+    noted,              \* its list: it promises no epoch of an older one
+    next,               \* the list that is to follow on that, 0 if it knows none
+    promised,
+    incarnation, status, log, accepted,
     \* of each epoch
     conf,               \* the list of its candidate, 0 before anybody stood for it
-    firm,               \* every seed that elected it takes part in no earlier list
-    phase, clog, base, commit,
+    phase, clog, base, fence, commit,
     \* of the world
-    sent, committed
+    sent, committed, crashes
 
-listVars == <<begun, fenced>>
-seedVars == <<promised, log, accepted>>
-epochVars == <<phase, clog, base, commit>>
-vars == <<listVars, seedVars, conf, firm, epochVars, sent, committed>>
+listVars == <<begun, noted, next>>
+seedVars == <<promised, incarnation, status, log, accepted>>
+epochVars == <<phase, clog, base, fence, commit>>
+vars == <<listVars, seedVars, conf, epochVars, sent, committed, crashes>>
+
+First == Config[1]
 
 Init ==
-    /\ begun = 1
-    /\ fenced = [s \in Seed |-> 1]
-    /\ promised = [s \in Seed |-> 1]
+    /\ begun = {1}
+    /\ noted = [s \in Seed |-> 1]
+    /\ next = [s \in Seed |-> 0]
+    /\ promised = [s \in Seed |-> IF s \in First THEN 1 ELSE 0]
+    /\ incarnation = [s \in Seed |-> 0]
+    /\ status = [s \in Seed |-> IF s \in First THEN "normal" ELSE "recovering"]
     /\ log = [s \in Seed |-> <<>>]
-    /\ accepted = [s \in Seed |-> 1]
+    /\ accepted = promised
     /\ conf = [e \in Epoch |-> IF e = 1 THEN 1 ELSE 0]
-    /\ firm = [e \in Epoch |-> e = 1]
     /\ phase = [e \in Epoch |-> IF e = 1 THEN "active" ELSE "idle"]
     /\ clog = [e \in Epoch |-> <<>>]
     /\ base = [e \in Epoch |-> 0]
+    /\ fence = [e \in Epoch |-> [s \in Seed |-> 0]]
     /\ commit = [e \in Epoch |-> 0]
     /\ sent = {}
     /\ committed = {}
+    /\ crashes = 0
 
-Ack(s, e, n) == [kind |-> "ack", from |-> s, epoch |-> e, length |-> n]
+AckOf(s, e, n) ==
+    [kind |-> "ack", from |-> s, epoch |-> e, inc |-> incarnation[s], length |-> n]
 AckedBy(e, n) ==
     {s \in Seed : \E m \in sent :
-        m.kind = "ack" /\ m.from = s /\ m.epoch = e /\ m.length >= n}
+        /\ m.kind = "ack" /\ m.from = s /\ m.epoch = e /\ m.length >= n
+        /\ m.inc >= fence[e][s]}
 
 CommitUpTo(e, n) ==
     committed' = committed \cup
@@ -88,49 +107,55 @@ CommitUpTo(e, n) ==
 -------------------------------------------------------------------------------
 (* Lists *)
 
-\* Nothing is committed by an earlier list any more, and a majority of this one holds what was.
-Settled(c) ==
-    \E e \in Epoch :
-        /\ conf[e] = c
-        /\ phase[e] = "active"
-        /\ Rule("elected by fenced seeds") => firm[e]
+Settled(c) == \E e \in Epoch : conf[e] = c /\ phase[e] = "active"
 
-\* An operator restarts the first member with the next list.
-Begin ==
-    /\ begun < Len(Config)
-    /\ Rule("settled before the next") => Settled(begun)
-    /\ begun' = begun + 1
-    /\ UNCHANGED <<fenced, seedVars, conf, firm, epochVars, sent, committed>>
+\* An operator's order, or what another seed has named: the vote file has it before others hear it.
+Name(s, c) ==
+    /\ Before[c] \in begun /\ s \in Config[Before[c]]
+    /\ noted[s] = Before[c]
+    /\ next[s] # c
+    /\ Rule("a next list is named once") => next[s] = 0
+    /\ Rule("settled before the next") => Settled(Before[c])
+    /\ next' = [next EXCEPT ![s] = c]
+    /\ UNCHANGED <<begun, noted, seedVars, conf, epochVars, sent, committed, crashes>>
 
-\* When it does so is a matter of service: too early, and the list before has no majority left.
-Fence(s) ==
-    /\ fenced[s] < begun
-    /\ fenced' = [fenced EXCEPT ![s] = begun]
-    /\ UNCHANGED <<begun, seedVars, conf, firm, epochVars, sent, committed>>
+Named(c) == {s \in Config[Before[c]] : noted[s] = Before[c] /\ next[s] = c}
 
-TakesPart(s, e) ==
-    /\ s \in Config[conf[e]]
-    /\ Rule("seeds are fenced") => conf[e] >= fenced[s]
+Begin(c) ==
+    /\ c \notin begun /\ Before[c] \in begun
+    /\ IF Rule("a majority names the next list") THEN Majority(Before[c], Named(c))
+       ELSE Named(c) # {}
+    /\ begun' = begun \cup {c}
+    /\ UNCHANGED <<noted, next, seedVars, conf, epochVars, sent, committed, crashes>>
+
+Note(s, c) ==
+    /\ c \in begun /\ Number(c) > Number(noted[s])
+    /\ noted' = [noted EXCEPT ![s] = c]
+    /\ next' = [next EXCEPT ![s] = 0]
+    /\ UNCHANGED <<begun, seedVars, conf, epochVars, sent, committed, crashes>>
 
 -------------------------------------------------------------------------------
 (* Election *)
 
-\* Whoever runs with a list that was begun may stand, however long ago that was.
+\* Whoever knows a list that was begun may stand, however long ago that was.
 Stand(e, c) ==
-    /\ conf[e] = 0
-    /\ c <= begun /\ c \in Stands[e]
+    /\ conf[e] = 0 /\ c \in begun
     /\ conf' = [conf EXCEPT ![e] = c]
-    /\ UNCHANGED <<listVars, seedVars, firm, epochVars, sent, committed>>
+    /\ UNCHANGED <<listVars, seedVars, epochVars, sent, committed, crashes>>
 
 Promise(s, e) ==
     /\ conf[e] # 0 /\ phase[e] = "idle"
-    /\ TakesPart(s, e)
+    /\ status[s] = "normal" /\ s \in Config[conf[e]]
+    /\ Rule("older lists are refused") => Number(conf[e]) >= Number(noted[s])
+    /\ Rule("newer lists are noted first") => Number(conf[e]) <= Number(noted[s])
+    /\ Number(conf[e]) = Number(noted[s]) => conf[e] = noted[s]
     /\ e > promised[s]
     /\ promised' = [promised EXCEPT ![s] = e]
     /\ sent' = sent \cup
         {[kind |-> "promise", from |-> s, epoch |-> e, accepted |-> accepted[s],
-          log |-> log[s], fenced |-> fenced[s]]}
-    /\ UNCHANGED <<listVars, log, accepted, conf, firm, epochVars, committed>>
+          log |-> log[s], inc |-> incarnation[s]]}
+    /\ UNCHANGED <<listVars, incarnation, status, log, accepted, conf, epochVars, committed,
+                   crashes>>
 
 NotWorse(p, q) ==
     p.accepted > q.accepted \/ (p.accepted = q.accepted /\ Len(p.log) >= Len(q.log))
@@ -143,19 +168,21 @@ Elect(e) ==
             /\ \A other \in votes : NotWorse(best, other)
             /\ clog' = [clog EXCEPT ![e] = best.log]
             /\ base' = [base EXCEPT ![e] = Len(best.log)]
-        /\ firm' = [firm EXCEPT ![e] = \A m \in votes : m.fenced >= conf[e]]
+        /\ fence' = [fence EXCEPT ![e] = [s \in Seed |->
+                IF \E m \in votes : m.from = s
+                THEN (CHOOSE m \in votes : m.from = s).inc ELSE 0]]
     /\ phase' = [phase EXCEPT ![e] = "sync"]
-    /\ UNCHANGED <<listVars, seedVars, conf, commit, sent, committed>>
+    /\ UNCHANGED <<listVars, seedVars, conf, commit, sent, committed, crashes>>
 
+\* The list says whose acks count, and not who may take a log.
 Sync(s, e) ==
-    /\ phase[e] # "idle"
-    /\ TakesPart(s, e)
+    /\ phase[e] # "idle" /\ status[s] = "normal"
     /\ promised[s] <= e /\ accepted[s] < e
     /\ log' = [log EXCEPT ![s] = SubSeq(clog[e], 1, base[e])]
     /\ accepted' = [accepted EXCEPT ![s] = e]
     /\ promised' = [promised EXCEPT ![s] = e]
-    /\ sent' = sent \cup {Ack(s, e, base[e])}
-    /\ UNCHANGED <<listVars, conf, firm, epochVars, committed>>
+    /\ sent' = sent \cup {AckOf(s, e, base[e])}
+    /\ UNCHANGED <<listVars, incarnation, status, conf, epochVars, committed, crashes>>
 
 Activate(e) ==
     /\ phase[e] = "sync"
@@ -163,7 +190,7 @@ Activate(e) ==
     /\ phase' = [phase EXCEPT ![e] = "active"]
     /\ commit' = [commit EXCEPT ![e] = base[e]]
     /\ CommitUpTo(e, base[e])
-    /\ UNCHANGED <<listVars, seedVars, conf, firm, clog, base, sent>>
+    /\ UNCHANGED <<listVars, seedVars, conf, clog, base, fence, sent, crashes>>
 
 -------------------------------------------------------------------------------
 (* Publications *)
@@ -172,15 +199,15 @@ Publish(e, p) ==
     /\ phase[e] = "active"
     /\ \A k \in DOMAIN clog[e] : clog[e][k].what # p
     /\ clog' = [clog EXCEPT ![e] = Append(@, [epoch |-> e, what |-> p])]
-    /\ UNCHANGED <<listVars, seedVars, conf, firm, phase, base, commit, sent, committed>>
+    /\ UNCHANGED <<listVars, seedVars, conf, phase, base, fence, commit, sent, committed, crashes>>
 
 Accept(s, e, n) ==
-    /\ TakesPart(s, e)
-    /\ accepted[s] = e /\ promised[s] = e
+    /\ status[s] = "normal" /\ accepted[s] = e /\ promised[s] = e
     /\ n > Len(log[s]) /\ n <= Len(clog[e])
     /\ log' = [log EXCEPT ![s] = SubSeq(clog[e], 1, n)]
-    /\ sent' = sent \cup {Ack(s, e, n)}
-    /\ UNCHANGED <<listVars, promised, accepted, conf, firm, epochVars, committed>>
+    /\ sent' = sent \cup {AckOf(s, e, n)}
+    /\ UNCHANGED <<listVars, promised, incarnation, status, accepted, conf, epochVars, committed,
+                   crashes>>
 
 Commit(e, n) ==
     /\ phase[e] = "active"
@@ -188,20 +215,47 @@ Commit(e, n) ==
     /\ Majority(conf[e], AckedBy(e, n))
     /\ commit' = [commit EXCEPT ![e] = n]
     /\ CommitUpTo(e, n)
-    /\ UNCHANGED <<listVars, seedVars, conf, firm, phase, clog, base, sent>>
+    /\ UNCHANGED <<listVars, seedVars, conf, phase, clog, base, fence, sent, crashes>>
+
+-------------------------------------------------------------------------------
+(* Crash and recovery *)
+
+\* The vote file stays: with it the list, its next one and the promise.
+Crash(s) ==
+    /\ crashes < MaxCrash
+    /\ crashes' = crashes + 1
+    /\ incarnation' = [incarnation EXCEPT ![s] = @ + 1]
+    /\ status' = [status EXCEPT ![s] = "recovering"]
+    /\ log' = [log EXCEPT ![s] = <<>>]
+    /\ accepted' = [accepted EXCEPT ![s] = 0]
+    /\ noted' = IF Rule("the list is durable") THEN noted ELSE [noted EXCEPT ![s] = 1]
+    /\ UNCHANGED <<begun, next, promised, conf, epochVars, sent, committed>>
+
+\* The active coordinator counts this start of the seed from now on, and gives it its log.
+\* A coordinator of the list before may do that too: it counts the seed if its list has it.
+TakeBack(s, e) ==
+    /\ phase[e] = "active"
+    /\ status[s] = "recovering" /\ promised[s] <= e
+    /\ fence' = [fence EXCEPT ![e][s] = incarnation[s]]
+    /\ status' = [status EXCEPT ![s] = "normal"]
+    /\ log' = [log EXCEPT ![s] = clog[e]]
+    /\ accepted' = [accepted EXCEPT ![s] = e]
+    /\ promised' = [promised EXCEPT ![s] = e]
+    /\ sent' = sent \cup {AckOf(s, e, Len(clog[e]))}
+    /\ UNCHANGED <<listVars, incarnation, conf, phase, clog, base, commit, committed, crashes>>
 
 -------------------------------------------------------------------------------
 
 Next ==
-    \/ Begin
-    \/ \E s \in Seed : Fence(s)
+    \/ \E c \in List : Begin(c) \/ \E s \in Seed : Name(s, c) \/ Note(s, c)
+    \/ \E s \in Seed : Crash(s)
     \/ \E e \in Epoch :
-        \/ \E c \in Number : Stand(e, c)
+        \/ \E c \in List : Stand(e, c)
         \/ Elect(e) \/ Activate(e)
         \/ \E p \in Publication : Publish(e, p)
         \/ \E n \in 1..Len(clog[e]) : Commit(e, n)
         \/ \E s \in Seed :
-            \/ Promise(s, e) \/ Sync(s, e)
+            \/ Promise(s, e) \/ Sync(s, e) \/ TakeBack(s, e)
             \/ \E n \in 1..Len(clog[e]) : Accept(s, e, n)
 
 Spec == Init /\ [][Next]_vars
@@ -221,17 +275,26 @@ Agreement == \A c, d \in committed : c.place = d.place => c.entry = d.entry
 \* I6
 Once == \A c, d \in committed : c.entry.what = d.entry.what => c.place = d.place
 
-\* Seeds that a settled list leaves out can be switched off: every majority of it has everything.
+\* There are never two lists of one number.
+OneListANumber == \A c, d \in begun : Number(c) = Number(d) => c = d
+
+\* What a later list elects is a later epoch.
+ListsRise ==
+    \A e, f \in Epoch : phase[e] # "idle" /\ phase[f] # "idle"
+        /\ Number(conf[e]) < Number(conf[f]) => e < f
+
+\* Seeds that a settled list leaves out can be switched off: every majority of it that votes has
+\* everything.
 OldSeedsAreFree ==
-    \A c \in Number : c > 1 /\ Settled(c) =>
-        \A d \in committed : conf[d.epoch] < c =>
-            \A some \in SUBSET Config[c] : Majority(c, some) =>
+    \A c \in List : Settled(c) =>
+        \A d \in committed : Number(conf[d.epoch]) < Number(c) =>
+            \A some \in SUBSET {s \in Config[c] : status[s] = "normal"} : Majority(c, some) =>
                 \E s \in some : Len(log[s]) >= d.place /\ log[s][d.place] = d.entry
 
 -------------------------------------------------------------------------------
 (* Witnesses: each must be violated, or the models above say nothing. *)
 
 NeverCommittedByLaterLists ==
-    ~ \E c, d \in committed : c.place < d.place /\ conf[c.epoch] < conf[d.epoch]
+    ~ \E c, d \in committed : c.place < d.place /\ Number(conf[c.epoch]) < Number(conf[d.epoch])
 NeverSettled == ~ Settled(Len(Config))
 ===============================================================================

@@ -33,7 +33,11 @@ def run_models(models: Iterable[Model], profile: str, jobs: int) -> Iterator[tup
     with ThreadPoolExecutor(jobs) as pool:
         runs = {
             pool.submit(
-                tlc.check, model.module, model.config(), timeout_s=TIMEOUT_S[profile]
+                tlc.check,
+                model.module,
+                model.config(),
+                timeout_s=TIMEOUT_S[profile],
+                behaviours=model.behaviours,
             ): model
             for model in models
         }

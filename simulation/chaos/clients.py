@@ -1,6 +1,7 @@
 """Publishers and subscribers of a chaos run: the Python client, with what it sees written down."""
 
 import random
+import ssl
 from collections.abc import Callable, Sequence
 
 import attrs
@@ -21,13 +22,16 @@ RECONNECT = ReconnectSettings(
 KEEPALIVE_MS = 1000
 BURSTS = (1, 1, 1, 1, 5, 20)
 POUR_EVERY_S = 0.5
+SLOW = "reads too slowly"  # in what a server says that disconnects for it
 
 
 class RecordedClient(Client):
     """A client that writes a history. `connections`: how many stood so far.
 
     `met` is told the name of the member at each; `broken` says which rules of a session one broke.
-    `ahead`: how many of its publications may be without a result, whatever servers allow.
+    `ahead`: how many of its publications may be without a result, whatever servers allow. Without
+    `once` a publication that is repeated may have two places. `slow`: how often it was disconnected
+    because it read too slowly.
     """
 
     def __init__(
@@ -40,10 +44,15 @@ class RecordedClient(Client):
         met: Callable[[str, str], None],
         *,
         ahead: int = CLIENT_PUBLICATIONS_MAX,
+        tls: ssl.SSLContext | None = None,
+        filling_bytes: int = 0,
+        once: bool = True,
     ) -> None:
         super().__init__(
             servers,
             encoding=encoding,
+            encryption=tls is not None,
+            tls=tls,
             transport=transport,
             keepalive_ms=KEEPALIVE_MS,
             reconnect=RECONNECT,
@@ -61,6 +70,9 @@ class RecordedClient(Client):
         self._met = met
         self.stopped: str | None = None
         self._sent = 0
+        self._filling = "." * filling_bytes
+        self._once = once
+        self.slow = 0
 
     def _broken(self, kind: str, what: str) -> None:
         self.broken.append(f"{kind}: {self.recorder.name}: {what}")
@@ -75,6 +87,7 @@ class RecordedClient(Client):
                 self.recorder.result(now(), history, result)
             case values.Notify(notice):
                 self.recorder.notified(now(), notice)
+                self.slow += SLOW in (notice.info or "")
             case values.Connected(event):
                 self.connections += 1
                 self._met(self.recorder.name, event.member)
@@ -85,7 +98,8 @@ class RecordedClient(Client):
     async def send(self, publication: str, subject: str) -> None:
         """Publish without waiting for the result; the client counts publications as we do."""
         self._sent += 1
-        self.recorder.published(now(), self._sent, publication, subject)
+        publication += self._filling
+        self.recorder.published(now(), self._sent, publication, subject, once=self._once)
         await self.submit(subject, publication)
 
     async def read(self, wanted: Sequence[str], *, task_status: trio.TaskStatus[None]) -> None:

@@ -1,20 +1,22 @@
 """The cluster of a chaos run: members, the wire between them, and the doors for their clients."""
 
-import math
+import os
 from collections import Counter
 from collections.abc import Callable, Collection
 from itertools import combinations
 from pathlib import Path
 
 import trio
-from attrs import define
 
 from simulation.chaos.identity import Change
 from simulation.chaos.members import Member
 from simulation.chaos.plan import Plan
+from simulation.chaos.processor import Served, Waiting
 from simulation.chaos.proxy import Proxy
 from simulation.chaos.releases import unpack
+from simulation.chaos.silence import Silence
 from simulation.chaos.statuses import NORMAL, NoAnswerError, Status, status_of
+from simulation.chaos.timeline import Moment, Timeline
 from simulation.chaos.wire import Pair, Wire, text
 from simulation.diagram import Mark
 
@@ -22,45 +24,18 @@ LOOK_EVERY_S = 0.25
 RELEASE_FOLDER = "release"  # in the folder of a run: the release before, if members run it
 
 
-@define
-class Availability:
-    """How long the cluster could have taken publications, and took none.
-
-    It can while a majority of seeds is up, in contact and votes.
-    """
-
-    since: float = math.inf  # able, or last acknowledged, whichever is later
-    longest_s: float = 0.0
-
-    def now_able(self, able: bool, at: float) -> None:
-        """Whether it can, from now on."""
-        if not able:
-            self._measure(at)
-            self.since = math.inf
-        elif self.since == math.inf:
-            self.since = at
-
-    def acked(self, at: float) -> None:
-        """A publication was acknowledged."""
-        self._measure(at)
-        if self.since != math.inf:
-            self.since = at
-
-    def _measure(self, at: float) -> None:
-        self.longest_s = max(self.longest_s, at - self.since)
-
-
 class Cluster:
     """Starts and watches members; `tell` takes what must never happen."""
 
     def __init__(self, plan: Plan, wire: Wire, folder: Path, tell: Callable[[str], None]) -> None:
         self.plan = plan
+        self._tell = tell
         self.wire = wire
         self.folder = folder
         self.seeds = range(plan.seeds)
         release = unpack(folder / RELEASE_FOLDER) if plan.upgraded else None
         self.members = [
-            Member(number, wire, folder, tell, journal=plan.journal, release=release)
+            Member(number, wire, folder, tell, plan, release=release)
             for number in range(plan.members)
         ]
         self.doors: list[Proxy] = []
@@ -70,11 +45,15 @@ class Cluster:
         self.coordinators: dict[int, str] = {}
         self.changes = 0  # of coordinators
         self.marks: list[Mark] = []
-        self.available = Availability()
+        self.timeline = Timeline()
+        self.silence = Silence()
+        self.waiting = Waiting()
+        self._served = Served()
         self._began = 0.0
         self.looked = trio.lowlevel.ParkingLot()
         self._blocked: Counter[Pair] = Counter()
         self._slow: Counter[int] = Counter()
+        self._shuffled: Counter[int] = Counter()
         self._wiring = trio.Lock()
         self._nursery: trio.Nursery | None = None
         self._places: dict[int, str] = {}  # of members that are listed -> their entry
@@ -86,8 +65,10 @@ class Cluster:
             self._nursery = nursery
             await nursery.start(self.wire.run)
             try:
+                await self._make_disks()
                 for member in self.members:
-                    door = Proxy(self.wire.clients(member.number))
+                    target = self.wire.encrypted if self.plan.encrypted else self.wire.clients
+                    door = Proxy(target(member.number), narrow=self.plan.narrow)
                     await nursery.start(door.run)
                     self.doors.append(door)
                 for member in self.members:
@@ -96,17 +77,40 @@ class Cluster:
                     member.write_list(self._places.values())
                     self.start(member)
                     nursery.start_soon(self._look, member)
+                nursery.start_soon(self._look_at_processors)
                 task_status.started()
                 await trio.sleep_forever()
             finally:
                 for member in self.members:
                     member.kill()
+                await self._leave_disks()
+
+    async def _make_disks(self) -> None:
+        """Give each member its disk, if it has one."""
+        for member in self.members:
+            if member.disk is not None:
+                await member.disk.make()
+
+    async def _leave_disks(self) -> None:
+        """Have each disk's files in an ordinary folder; one that fails does not keep the others."""
+        for member in self.members:
+            if member.disk is None or not member.disk.folder.is_mount():
+                continue
+            try:
+                await member.disk.leave()
+            except (OSError, RuntimeError, trio.TooSlowError) as error:
+                self._tell(f"the disk of {member.name} was not left: {error}")
 
     def mark(self, member: int | None, what: str, *, fault: bool = True) -> None:
         """Note for the diagram what happened, at a member or (None) to all."""
-        at_s = trio.current_time() - self._began
         column = 0 if member is None else 1 + member
-        self.marks.append(Mark(at_s, column, what, fault=fault))
+        self.marks.append(Mark(self.at_s(), column, what, fault=fault))
+        if fault:
+            self.timeline.mark(self.at_s(), member)
+
+    def at_s(self) -> float:
+        """Return the seconds since the run began."""
+        return trio.current_time() - self._began
 
     # Members
 
@@ -183,6 +187,39 @@ class Cluster:
             self.looked.unpark_all()
             await trio.sleep(LOOK_EVERY_S)
 
+    async def _look_at_processors(self) -> None:
+        """Note how long this process and the seeds' wait for one.
+
+        Others are not needed for an acknowledgement, nor is a seed that does not vote yet: it is
+        no part of a majority that is `able`.
+        """
+        while True:
+            seeds = [self.members[number] for number in self.seeds]
+            needed = [m.running.pid for m in seeds if m.running and m.proven and not m.paused]
+            self.waiting.look([os.getpid(), *needed])
+            self._served.note(trio.current_time(), self.time_served())
+            await trio.sleep(LOOK_EVERY_S)
+
+    def time_served(self) -> float:
+        """Return the seconds that passed, but for those in which a seed waited for a processor.
+
+        What a seed does not do while others have the processors is not held against it.
+        """
+        return trio.current_time() - self.waiting.total_s
+
+    def served_since(self, seconds: float) -> float:
+        """Return the time from which on so many seconds of `time_served` have passed.
+
+        Of those that pass on the clock, `WALL_MAX_S` are the most that count as less.
+        """
+        return self._served.since(trio.current_time(), self.time_served() - seconds)
+
+    async def serve(self, seconds: float) -> None:
+        """Wait until so many seconds of `time_served` have passed, or `WALL_MAX_S` by the clock."""
+        began = trio.current_time()
+        while self.served_since(seconds) < began:
+            await self.looked.park()
+
     def _changed(self, member: int, before: Status | None, status: Status | None) -> None:
         if status is None:
             self.statuses.pop(member, None)
@@ -190,6 +227,7 @@ class Cluster:
             self.statuses[member] = status
         was, is_now = (found.shown if found else "no answer" for found in (before, status))
         if was != is_now:
+            self.timeline.states.append(Moment(self.at_s(), is_now, member))
             self.mark(member, is_now, fault=False)
 
     def _compare(self, status: Status) -> None:
@@ -208,7 +246,13 @@ class Cluster:
 
     def judge(self) -> None:
         """Whether publications could be taken, after whatever changed."""
-        self.available.now_able(self.able(), trio.current_time())
+        able = self.able()
+        self.silence.now_able(able, trio.current_time(), self.time_served())
+
+    def acked(self) -> None:
+        """A publication was acknowledged."""
+        self.silence.acked(trio.current_time(), self.time_served())
+        self.timeline.acks[int(self.at_s())] += 1
 
     # The wire
 
@@ -231,6 +275,13 @@ class Cluster:
         async with self._wiring:
             self._slow[member] += change
             await self.wire.slow([member for member, count in self._slow.items() if count])
+
+    async def shuffle(self, member: int, change: int) -> None:
+        """One reason more (1) or less (-1) for a member's packets to be put out of order."""
+        async with self._wiring:
+            self._shuffled[member] += change
+            members = [member for member, count in self._shuffled.items() if count]
+            await self.wire.shuffle(members)
 
     # The end
 

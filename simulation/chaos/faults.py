@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import combinations
 
 import trio
@@ -10,16 +10,10 @@ import trio
 from mdserver.limits import NS_PER_S
 from simulation.chaos.cluster import Cluster
 from simulation.chaos.identity import changes
+from simulation.chaos.machines import MachineFaults
 from simulation.chaos.members import GROUPS, Member
-from simulation.chaos.plan import (
-    ANOTHER_IDENTITY,
-    BLACKOUT,
-    CLOCK,
-    HALF_CUT,
-    SERVED_WITHIN_S,
-    TOGETHER,
-    UPGRADE,
-)
+from simulation.chaos.plan import BLACKOUT, CLOCK, HALF_CUT, SERVED_WITHIN_S
+from simulation.chaos.profiles import ANOTHER_IDENTITY, TOGETHER, UPGRADE
 from simulation.chaos.proxy import Route
 from simulation.chaos.statuses import NoAnswerError, ask
 from simulation.chaos.wire import Pair, text
@@ -40,18 +34,27 @@ class Faults:
     """Counts in `happened` what was done and in `skipped` what could not be done in time.
 
     While `careful`, no process ends that a majority of logs needs. `lost` is called before one
-    ends all the same. `unserved` is called again and again while clients have to be served in spite
-    of a fault.
+    ends all the same, and `tell` takes what must never happen. `unserved` is called again and again
+    while clients have to be served in spite of a fault; `clients_of` names those whose last
+    connection was to a member. `bytes_lost`: by power cuts.
     """
 
     def __init__(
-        self, cluster: Cluster, lost: Callable[[], None], unserved: Callable[[], None]
+        self,
+        cluster: Cluster,
+        lost: Callable[[], None],
+        unserved: Callable[[], None],
+        tell: Callable[[str], None],
+        clients_of: Callable[[str], list[str]],
     ) -> None:
         self.cluster = cluster
+        self.tell = tell
+        self.clients_of = clients_of
+        self.bytes_lost = 0
         self.happened: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
         self._lost = lost
-        self._unserved = unserved
+        self.unserved = unserved
         self._busy: dict[int, None] = {}
         self._do: dict[str, Callable[[Fault], Awaitable[bool]]] = {
             "kill": self._kill,
@@ -75,28 +78,28 @@ class Faults:
             "leave": self._leave,
             **dict.fromkeys(TOGETHER, self._together),
             **dict.fromkeys(ANOTHER_IDENTITY, self._another_identity),
+            **MachineFaults(self).do,
         }
-        self._turn = trio.Lock()
+        self.turn = trio.Lock()
 
-    async def run(self, step: Callable[[float], None]) -> None:
-        """All faults of the plan, each at its time; `step` is told the seconds that passed."""
+    def knows(self, kinds: Iterable[str]) -> bool:
+        """Whether all these faults can be done."""
+        return set(kinds) <= self._do.keys()
+
+    async def run(self, step: Callable[[int], None]) -> None:
+        """All faults of the plan, each at its time; `step` is told how many have ended."""
         began = trio.current_time()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._progress, began, step)
             for fault in self.cluster.plan.faults:
-                nursery.start_soon(self._one, fault, began)
+                nursery.start_soon(self._one, fault, began, step)
 
-    async def _progress(self, began: float, step: Callable[[float], None]) -> None:
-        for second in range(1, self.cluster.plan.seconds + 1):
-            await trio.sleep_until(began + second)
-            step(1.0)
-
-    async def _one(self, fault: Fault, began: float) -> None:
+    async def _one(self, fault: Fault, began: float, step: Callable[[int], None]) -> None:
         await trio.sleep_until(began + fault.at / NS_PER_S)
-        if await self._do[fault.kind](fault):
-            self.happened[fault.kind] += 1
-        else:
-            self.skipped[fault.kind] += 1
+        with self.cluster.timeline.episode(fault.kind) as episode:
+            done = await self._do[fault.kind](fault)
+            episode.end_s = self.cluster.at_s()
+        (self.happened if done else self.skipped)[fault.kind] += 1
+        step(self.happened.total() + self.skipped.total())
 
     async def heal(self) -> None:
         """End whatever is still going on: every member runs, nothing is in the way."""
@@ -110,7 +113,7 @@ class Faults:
 
     # Members
 
-    async def _victim(self, fault: Fault, order: list[Member], *, ends: bool) -> Member | None:
+    async def victim(self, fault: Fault, order: list[Member], *, ends: bool) -> Member | None:
         """The first that is up and whose end can be borne; waits for one, None after a while.
 
         One that is to end by itself must have started for good.
@@ -129,7 +132,7 @@ class Faults:
                 await cluster.looked.park()
         return None
 
-    def _order(self, fault: Fault) -> list[Member]:
+    def order(self, fault: Fault) -> list[Member]:
         """Any member, or first those that coordinate most."""
         members = self.cluster.members
         turned = [*members[fault.first :], *members[: fault.first]]
@@ -139,27 +142,27 @@ class Faults:
         return sorted(turned, key=lambda m: -(s.led if (s := statuses.get(m.number)) else 0))
 
     async def _kill(self, fault: Fault) -> bool:
-        member = await self._victim(fault, self._order(fault), ends=True)
+        member = await self.victim(fault, self.order(fault), ends=True)
         if member is None:
             return False
         await self._end(member, fault.kind)
         await trio.sleep(fault.lasting / NS_PER_S / 2)
-        self._again(member)
+        self.again(member)
         return True
 
     async def _storm(self, fault: Fault) -> bool:
-        member = await self._victim(fault, self._order(fault), ends=True)
+        member = await self.victim(fault, self.order(fault), ends=True)
         if member is None:
             return False
         for count in range(STORM):
             await self._end(member, fault.kind)
             self.cluster.start(member)
             await trio.sleep((fault.draw >> (5 * count)) % 32 / 20)
-        self._again(member)
+        self.again(member)
         return True
 
     async def _drain(self, fault: Fault) -> bool:
-        member = await self._victim(fault, self._order(fault), ends=True)
+        member = await self.victim(fault, self.order(fault), ends=True)
         if member is None:
             return False
         cluster = self.cluster
@@ -172,17 +175,17 @@ class Faults:
             except NoAnswerError as error:
                 cluster.mark(member.number, str(error), fault=False)
         await member.stop(STOP_TIMEOUT_S)
-        self._again(member)
+        self.again(member)
         return True
 
     async def _clock(self, fault: Fault) -> bool:
         """Set its wall clock, and start it again: a running process looks at it only then."""
-        member = await self._victim(fault, self._order(fault), ends=True)
+        member = await self.victim(fault, self.order(fault), ends=True)
         if member is None:
             return False
-        member.set_clock(fault.draw % (2 * JUMP_MAX_S) - JUMP_MAX_S)
+        member.clock.set(fault.draw % (2 * JUMP_MAX_S) - JUMP_MAX_S)
         await self._end(member, fault.kind)
-        self._again(member)
+        self.again(member)
         return True
 
     async def _blackout(self, fault: Fault) -> bool:
@@ -201,8 +204,8 @@ class Faults:
     async def _together(self, fault: Fault) -> bool:
         """End all members at once, in mid-stream; start them in any order. One round at a time."""
         cluster, rng = self.cluster, random.Random(fault.draw)
-        async with self._turn:
-            if not await self._all_proven():
+        async with self.turn:
+            if not await self.all_proven():
                 return False
             await trio.sleep(fault.lasting / NS_PER_S)
             cluster.mark(None, fault.kind)
@@ -217,7 +220,7 @@ class Faults:
             for member in rng.sample(cluster.members, len(cluster.members)):
                 await trio.sleep(rng.choice((0, 0.1, 1)))
                 cluster.start(member)
-            return await self._all_proven()
+            return await self.all_proven()
 
     async def _another_identity(self, fault: Fault) -> bool:
         """End one member or all, have them refused under another identity, and set that back.
@@ -231,8 +234,8 @@ class Faults:
         members = [cluster.members[fault.first]]
         if fault.kind == ANOTHER_IDENTITY[1]:
             members = rng.sample(cluster.members, len(cluster.members))
-        async with self._turn:
-            if not await self._all_proven():
+        async with self.turn:
+            if not await self.all_proven():
                 return False
             for member in members:
                 cluster.mark(member.number, fault.kind)
@@ -242,17 +245,17 @@ class Faults:
                 await cluster.refused(member, change)
             for member in members:
                 cluster.start(member)
-            return await self._all_proven()
+            return await self.all_proven()
 
     async def _upgrade(self, fault: Fault) -> bool:
         """Stop a member of the release before, and start it with this one; false if none is left.
 
         The others serve meanwhile, so all have to vote before and after.
         """
-        async with self._turn:
-            if not await self._all_proven():
+        async with self.turn:
+            if not await self.all_proven():
                 return False
-            old = [member for member in self._order(fault) if member.release is not None]
+            old = [member for member in self.order(fault) if member.release is not None]
             if not old:
                 return False
             member = old[0]
@@ -261,12 +264,12 @@ class Faults:
             await member.stop(STOP_TIMEOUT_S)
             self.cluster.judge()
             member.release = None
-            self._again(member)
-            return await self._all_proven()
+            self.again(member)
+            return await self.all_proven()
 
     async def _move(self, fault: Fault) -> bool:
         """End a seed, and start it at another address; some of the others hear of it late."""
-        member = await self._victim(fault, self._seeds(fault), ends=True)
+        member = await self.victim(fault, self._seeds(fault), ends=True)
         if member is None:
             return False
         cluster = self.cluster
@@ -281,7 +284,7 @@ class Faults:
         told = bool(fault.draw % 3)
         cluster.spread(told=told)
         await trio.sleep(fault.lasting / NS_PER_S)
-        self._again(member)
+        self.again(member)
         if not told:
             await trio.sleep(fault.lasting / NS_PER_S)
             cluster.spread()
@@ -290,7 +293,7 @@ class Faults:
     async def _leave(self, fault: Fault) -> bool:
         """End a member that is no seed, and strike it off the lists; then it comes back."""
         members = self.cluster.members[self.cluster.plan.seeds :]
-        member = await self._victim(fault, members, ends=True)
+        member = await self.victim(fault, members, ends=True)
         if member is None:
             return False
         cluster = self.cluster
@@ -302,7 +305,7 @@ class Faults:
         if fault.draw % 2:  # else it joins before anybody lists it
             cluster.enlist(member.number)
             cluster.spread()
-        self._again(member)
+        self.again(member)
         await trio.sleep(fault.lasting / NS_PER_S)
         cluster.enlist(member.number)
         cluster.spread()
@@ -313,7 +316,7 @@ class Faults:
         seeds = self.cluster.members[: self.cluster.plan.seeds]
         return [*seeds[fault.first :], *seeds[: fault.first]]
 
-    async def _all_proven(self) -> bool:
+    async def all_proven(self) -> bool:
         """Wait until every member votes and no other fault has it; False after a minute."""
         with trio.move_on_after(VICTIM_TIMEOUT_S):
             # One that is down has voted before: `proven` is about its process until the next.
@@ -328,14 +331,14 @@ class Faults:
         self.cluster.judge()
         await trio.lowlevel.checkpoint()
 
-    def _again(self, member: Member) -> None:
+    def again(self, member: Member) -> None:
         if member.running is None:
             self.cluster.start(member)
         del self._busy[member.number]
         self.cluster.doomed.pop(member.number, None)
 
     async def _pause(self, fault: Fault) -> bool:
-        member = await self._victim(fault, self._order(fault), ends=False)
+        member = await self.victim(fault, self.order(fault), ends=False)
         if member is None:
             return False
         self.cluster.mark(member.number, f"pause {fault.lasting / NS_PER_S:.1f} s")
@@ -343,7 +346,7 @@ class Faults:
         self.cluster.judge()
         await trio.sleep(fault.lasting / NS_PER_S)
         member.resume()
-        self._again(member)
+        self.again(member)
         self.cluster.judge()
         return True
 
@@ -371,7 +374,7 @@ class Faults:
 
     async def _isolate(self, fault: Fault) -> bool:
         """Between the member that coordinates most and the seeds; others still reach it."""
-        victim = self._order(fault)[0].number
+        victim = self.order(fault)[0].number
         seeds = [seed for seed in self.cluster.seeds if seed != victim]
         return await self._blocked(fault, both_ways([victim], seeds), [victim])
 
@@ -386,9 +389,9 @@ class Faults:
             self.cluster.mark(one, f"{fault.kind} towards {other + 1}")
         await self.cluster.block(pairs)
         with trio.move_on_after(fault.lasting / NS_PER_S):
-            await trio.sleep(SERVED_WITHIN_S)
+            await self.cluster.serve(SERVED_WITHIN_S)
             while True:
-                self._unserved()
+                self.unserved()
                 await trio.sleep(LOOK_EVERY_S)
         await self.cluster.unblock(pairs)
         return True
@@ -407,7 +410,7 @@ class Faults:
 
     # Between members and clients
 
-    def _door(self, fault: Fault) -> tuple[int, Route]:
+    def door(self, fault: Fault) -> tuple[int, Route]:
         """A member that has clients, and the way to it."""
         doors = self.cluster.doors
         turned = [(fault.first + step) % len(doors) for step in range(len(doors))]
@@ -416,14 +419,14 @@ class Faults:
         return number, doors[number].route()
 
     async def _stall_clients(self, fault: Fault) -> bool:
-        _, route = self._door(fault)
+        _, route = self.door(fault)
         (route.back if fault.draw % 2 else route.forth).set(held=True)
         await trio.sleep(fault.lasting / NS_PER_S)
         calm(route)
         return True
 
     async def _delay_clients(self, fault: Fault) -> bool:
-        _, route = self._door(fault)
+        _, route = self.door(fault)
         route.forth.set(delay_s=DELAY_S)
         route.back.set(delay_s=DELAY_S / 2)
         await trio.sleep(fault.lasting / NS_PER_S)
@@ -431,7 +434,7 @@ class Faults:
         return True
 
     async def _cut_clients(self, fault: Fault) -> bool:
-        _, route = self._door(fault)
+        _, route = self.door(fault)
         await trio.lowlevel.checkpoint()
         return route.cut(1 + fault.draw % CUT_BYTES_MAX) > 0
 
@@ -444,4 +447,4 @@ def both_ways(some: list[int], others: list[int]) -> list[Pair]:
 def calm(route: Route) -> None:
     """Neither delay nor hold."""
     route.forth.set(delay_s=0.0, held=False)
-    route.back.set(delay_s=0.0, held=False)
+    route.back.set(delay_s=0.0, held=False, unread=False)

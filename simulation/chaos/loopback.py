@@ -43,20 +43,24 @@ class Loopback:
     """See `Wire`. A blocked pair is held: what was under way comes when it is let go."""
 
     told = "plain processes behind the TCP fault proxy"
+    alters = False
+    reads = True
+    disordered = 0
 
     def __init__(self, members: int) -> None:
         self._count = members
         self._binds: list[Address] = []
         self._clients: list[Address] = []
         self._monitors: list[Address] = []
+        self._encrypted: list[Address] = []
         self.proxies: list[Proxy] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start a proxy before each member."""
         count = self._count
-        found: list[Address] = [("127.0.0.1", port) for port in await free_ports(3 * count)]
+        found: list[Address] = [("127.0.0.1", port) for port in await free_ports(4 * count)]
         self._binds, self._clients = found[:count], found[count : 2 * count]
-        self._monitors = found[2 * count :]
+        self._monitors, self._encrypted = found[2 * count : 3 * count], found[3 * count :]
         self.proxies = [Proxy(bind, identify=caller) for bind in self._binds]
         async with trio.open_nursery() as nursery:
             for proxy in self.proxies:
@@ -79,6 +83,10 @@ class Loopback:
     def clients(self, member: int) -> Address:
         """For clients."""
         return self._clients[member]
+
+    def encrypted(self, member: int) -> Address:
+        """For clients, by TLS."""
+        return self._encrypted[member]
 
     def monitor(self, member: int) -> Address:
         """For operators."""
@@ -105,6 +113,10 @@ class Loopback:
                 route = proxy.route(text(self.peer(calling)))
                 route.forth.set(delay_s=SLOW_S if calling in members else 0.0)
                 route.back.set(delay_s=SLOW_S if called in members else 0.0)
+
+    async def shuffle(self, members: Collection[int]) -> None:
+        """Raises NotImplementedError: a proxy sees bytes that TCP has put in order."""
+        raise NotImplementedError
 
     async def cut(self, member: int, draw: int) -> None:
         """After some further bytes."""

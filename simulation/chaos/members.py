@@ -7,14 +7,19 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import trio
 
 from simulation.chaos import releases
+from simulation.chaos.disks import Disk
 from simulation.chaos.identity import Change
+from simulation.chaos.plan import Plan
 from simulation.chaos.processes import begin, end, ended
 from simulation.chaos.proxy import Address
+from simulation.chaos.wall_clock import WallClock
 from simulation.chaos.wire import Wire, text
 
 GROUPS = 8
@@ -29,18 +34,6 @@ JOURNAL = {
 """Whoever was away recovers all of it: a gap would be a finding."""
 LOG_SHOWN = 3
 REFUSED_TIMEOUT_S = 60
-FAKE_CLOCKS = ("libfaketimeMT.so.1", "libfaketime.so.1")
-LIBRARIES = (Path("/usr/lib"), Path("/usr/local/lib"))
-
-
-def fake_clock() -> Path | None:
-    """The library by which a process sees another wall clock; None where it is not installed."""
-    for name in FAKE_CLOCKS:
-        for folder in LIBRARIES:
-            found = sorted((*folder.glob(f"faketime/{name}"), *folder.glob(f"*/faketime/{name}")))
-            if found:
-                return found[0]
-    return None
 
 
 class Member:
@@ -57,10 +50,11 @@ class Member:
         wire: Wire,
         folder: Path,
         tell: Callable[[str], None],
+        plan: Plan,
         *,
-        journal: bool = False,
         release: Path | None = None,
     ) -> None:
+        self.plan = plan
         self.number = number
         self.name = f"m{number}"
         self.running: subprocess.Popen[bytes] | None = None
@@ -69,12 +63,14 @@ class Member:
         self._behind = False
         self.starts = 0
         self.log = folder / f"{self.name}.log"
-        self._clock = folder / f"{self.name}.clock"
+        self.clock = WallClock(folder / f"{self.name}.clock")
         self._wire = wire
         self._folder = folder
         self._tell = tell
-        self.journal = folder / f"journal-{self.name}" if journal else None
-        self.library = fake_clock()
+        self.disk = Disk(folder / f"disk-{self.name}") if plan.disks else None
+        self._votes = folder if self.disk is None else self.disk.folder
+        self.journal = self._votes / f"journal-{self.name}" if plan.journal else None
+        self.keys = folder / "keys.pem"  # of all, where they speak TLS
         self.release = release
         self.moved_to: Address | None = None
         self._list = folder / f"{self.name}.conf"
@@ -144,7 +140,7 @@ class Member:
         """What the next start relies on: the vote file and the journal, with their content."""
         assert self.journal is not None, "only seeds with a journal are compared"
         name = text(self._wire.peer(self.number)).replace(".", "-").replace(":", "-")
-        votes = self._folder / f"votes-{name}.json"
+        votes = self._votes / f"votes-{name}.json"
         found = [votes, *sorted(path for path in self.journal.glob("*/*") if path.is_file())]
         return {str(path): path.read_bytes() for path in found}
 
@@ -160,39 +156,40 @@ class Member:
             "MonitorHTTP.Listen": text(wire.monitor(number)),
             "MonitorUsername": USER,
             "MonitorPassword": PASSWORD,
-            "ClusterSeedMemberCount": str(seeds),
             "ClusterMemberListen": text(wire.peer(number)),
             "ClusterMemberBind": text(self.moved_to or wire.bind(number)),
             "ClusterSubjectGroups": str(GROUPS),
-            "ClusterMemberCoordinationFolder": str(self._folder),
+            "ClusterMemberCoordinationFolder": str(self._votes),
         }
         if self.journal is not None:
             settings |= JOURNAL | {"JournalFolder": str(self.journal)}
+        if self.plan.standard:
+            settings["ClusterDeliveryMode"] = "Standard"
+        else:
+            settings["ClusterSeedMemberCount"] = str(seeds)
+        if self.plan.encrypted:
+            settings |= self._encryption()
+        settings |= dict(self.plan.settings)
         settings |= changed or {}
         words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         run = [sys.executable, "-m", "mdserver.cli.main", "run", "--config", str(self._list)]
         return [*wire.command(number), *run, *words]
 
+    def _encryption(self) -> dict[str, str]:
+        """Return the parameters of TLS: for clients, and for members where the wire carries it."""
+        found = {"ListenEncrypted": text(self._wire.encrypted(self.number))}
+        found["KeyStore"] = str(self.keys)
+        if not self._wire.reads:
+            found["ClusterMemberKeyStore"] = str(self.keys)
+            found["ClusterMemberCertificateAuthority"] = str(self.keys)
+        return found
+
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, "MDSERVER_CLUSTERPASSWORD": CLUSTER_PASSWORD}
+        environment |= self.clock.environment()
         if self.release is not None:
             environment |= releases.environment(self.release)
-        if self.library is not None:
-            if not self._clock.exists():
-                self.set_clock(0)
-            environment |= {
-                "LD_PRELOAD": str(self.library),
-                "FAKETIME_TIMESTAMP_FILE": str(self._clock),
-                "FAKETIME_CACHE_DURATION": "1",
-                # As with a real clock that is set: only the wall clock jumps.
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                "DONT_FAKE_MONOTONIC": "1",
-            }
         return environment
-
-    def set_clock(self, seconds: int) -> None:
-        """Its wall clock goes wrong by so much from now on."""
-        self._clock.write_text(f"{seconds:+d}s\n", encoding="ascii")
 
     async def watch(self, process: "subprocess.Popen[bytes]") -> None:
         """Until one of its processes ends; an end that nobody brought about is told."""
@@ -237,16 +234,39 @@ class Member:
             self.paused = False
 
     def lines(self) -> list[str]:
-        """What it logged."""
+        """What it logged, if it ever began."""
+        if not self.log.exists():
+            return []
         return self.log.read_text(encoding="utf-8", errors="replace").splitlines()
 
+    def said(self, event: str) -> int:
+        """How often it logged an event, all in all."""
+        return sum(f'"{event}"' in line for line in self.lines())
 
+
+ABOUT = timedelta(seconds=60)
 OF_FAULTS = {"member out of service"}
 """Errors that are no findings: a run takes majorities away, and checks that all serve again."""
+OF_FULL_DISKS = {"journal blocked", "vote file cannot be written"}
+"""Counted when disks fill up: how often a member says so, and that it goes on."""
 
 
-def logged(members: list[Member]) -> tuple[Counter[str], list[str]]:
-    """How often each event was logged, and what was logged as an error beyond `OF_FAULTS`."""
+def at_wrong_times(members: Iterable[Member], since: datetime, until: datetime) -> int:
+    """Return how many lines members logged by a wrong clock: at times long before or after."""
+    count = 0
+    for line in (line for member in members for line in member.lines()):
+        with suppress(ValueError, KeyError, TypeError):  # what is no event has no time
+            at = datetime.fromisoformat(json.loads(line)["time"])
+            count += not since - ABOUT <= at <= until + ABOUT
+    return count
+
+
+def logged(members: list[Member], *, full: bool = False) -> tuple[Counter[str], list[str]]:
+    """How often each event was logged, and what was logged as an error beyond `OF_FAULTS`.
+
+    `full`: disks were, and `OF_FULL_DISKS` are expected as well.
+    """
+    expected = OF_FAULTS | OF_FULL_DISKS if full else OF_FAULTS
     counted: Counter[str] = Counter()
     errors: list[str] = []
     for member in members:
@@ -259,6 +279,6 @@ def logged(members: list[Member]) -> tuple[Counter[str], list[str]]:
                 continue
             counted[str(entry.get("event"))] += 1
             is_error = entry.get("level") in {"error", "critical"}
-            if is_error and entry.get("event") not in OF_FAULTS:
+            if is_error and entry.get("event") not in expected:
                 errors.append(f"{member.name}: {line}")
     return counted, errors

@@ -8,20 +8,23 @@ host, and the kernel takes it all down with the last process. Where `unshare` ma
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Collection
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 import trio
 
-from simulation.chaos.processes import begin, end
+from simulation.chaos.processes import COMMAND_TIMEOUT_S, begun, end, run
 from simulation.chaos.proxy import Address
 from simulation.chaos.wire import Pair
 
 NETWORK = "198.18.0"  # RFC 2544: set aside for tests of networks
 HUB = f"{NETWORK}.254"
-PEER_PORT, CLIENT_PORT, MONITOR_PORT = 8900, 8800, 4001
+PEER_PORT, CLIENT_PORT, ENCRYPTED_PORT, MONITOR_PORT = 8900, 8800, 8443, 4001
 SLOW = "rate 200kbit burst 4kb latency 300ms"
 CUT_S = 0.3
-COMMAND_TIMEOUT_S = 20
 TOOLS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
@@ -54,11 +57,15 @@ unshare --net true
 
 
 def unsharing() -> list[str]:
-    """The command that makes a namespace: for root, or for anybody by a user namespace."""
+    """The command that makes a namespace: for root, or for anybody by a user namespace.
+
+    It is one of mounts as well, for the disks that members may have.
+    """
     rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-    return ["unshare", *rights, "--net"]
+    return ["unshare", *rights, "--net", "--mount"]
 
 
+@cache
 def missing() -> str | None:
     """Why namespaces cannot be used here; None if they can. Tries it in one that is thrown away."""
     absent = [f"{tool} ({package})" for tool, package in TOOLS.items() if not shutil.which(tool)]
@@ -85,11 +92,15 @@ class Namespaces:
     """See `Wire`. Only for a process that is alone in its namespace."""
 
     told = "network namespaces with nftables"
+    alters = True
+    reads = False
 
     def __init__(self, members: int) -> None:
         self._count = members
         self._holders: list[subprocess.Popen[bytes]] = []
         self._moves = 0
+        self._shufflers: dict[int, subprocess.Popen[bytes]] = {}
+        self.disordered = 0
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """A bridge, and for each member a namespace that an idle process keeps."""
@@ -103,18 +114,17 @@ class Namespaces:
             task_status.started()
             await trio.sleep_forever()
         finally:
-            for holder in self._holders:
-                end(holder)
+            for process in (*self._holders, *self._shufflers.values()):
+                end(process)
+            with trio.move_on_after(COMMAND_TIMEOUT_S, shield=True):
+                # The kernel would take them away some time after the holders.
+                for link in ("hub", *(f"{end}{n}" for n in range(self._count) for end in "mw")):
+                    with suppress(RuntimeError):  # it is gone already, or never was
+                        await run("ip", "link", "del", link)
 
     async def _add(self, member: int) -> None:
-        holder = begin(
-            ["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"], subprocess.PIPE
-        )
+        holder = await begun(["unshare", "--net", "sh", "-c", "echo; exec sleep infinity"])
         self._holders.append(holder)
-        assert holder.stdout is not None
-        with trio.fail_after(COMMAND_TIMEOUT_S):
-            await trio.to_thread.run_sync(holder.stdout.readline, abandon_on_cancel=True)
-        holder.stdout.close()
         near = f"m{member}"
         await run(
             "ip",
@@ -157,6 +167,10 @@ class Namespaces:
         """For clients."""
         return self.peer(member)[0], CLIENT_PORT
 
+    def encrypted(self, member: int) -> Address:
+        """For clients, by TLS."""
+        return self.peer(member)[0], ENCRYPTED_PORT
+
     def monitor(self, member: int) -> Address:
         """For operators."""
         return self.peer(member)[0], MONITOR_PORT
@@ -186,6 +200,31 @@ class Namespaces:
             words = ["root", "tbf", *SLOW.split()] if member in members else ["root", "pfifo"]
             await self._inside(member, "tc", "qdisc", "replace", "dev", "eth0", *words)
 
+    async def shuffle(self, members: Collection[int]) -> None:
+        """Carry what they send and get by a process that changes its order (`shuffler`).
+
+        It stands between a member's end of its wire and the bridge. While either is taken off the
+        bridge, frames are lost.
+        """
+        for member in range(self._count):
+            if (member in members) != (member in self._shufflers):
+                await (self._shuffle if member in members else self._unshuffle)(member)
+
+    async def _shuffle(self, member: int) -> None:
+        near, one, other = f"m{member}", f"w{member}", f"b{member}"
+        await run("ip", "link", "add", one, "type", "veth", "peer", "name", other)
+        await run("ip", "link", "set", one, "up")
+        await run("ip", "link", "set", near, "nomaster")
+        await run("ip", "link", "set", other, "master", "hub", "up")
+        command = [sys.executable, "-m", "simulation.chaos.shuffler", near, one, str(member)]
+        self._shufflers[member] = await begun(command)
+
+    async def _unshuffle(self, member: int) -> None:
+        self.disordered = sum(out_of_order(holder.pid) for holder in self._holders)
+        end(self._shufflers.pop(member))
+        await run("ip", "link", "del", f"w{member}")
+        await run("ip", "link", "set", f"m{member}", "master", "hub")
+
     async def cut(self, member: int, draw: int) -> None:
         """Answer the others' segments with a reset, for a moment that ends at no boundary."""
         others = [other for other in range(self._count) if other != member]
@@ -194,11 +233,8 @@ class Namespaces:
         await self._set(member, "broken", [])
 
 
-async def run(*command: str, stdin: str = "") -> None:
-    """Run a command to its end. Raises RuntimeError with what it said where it fails."""
-    with trio.fail_after(COMMAND_TIMEOUT_S):
-        done = await trio.run_process(
-            command, stdin=stdin.encode(), capture_stdout=True, capture_stderr=True, check=False
-        )
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.decode().strip()}")
+def out_of_order(process: int) -> int:
+    """Return how many TCP segments came before earlier ones, in the network of a process."""
+    lines = Path(f"/proc/{process}/net/netstat").read_text(encoding="ascii").splitlines()
+    names, values = (line.split() for line in lines[:2])
+    return int(dict(zip(names, values, strict=True))["TCPOFOQueue"])

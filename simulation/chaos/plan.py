@@ -32,20 +32,6 @@ It is only drawn where it is asked for, and then alone: with other faults client
 SERVED_WITHIN_S = 5
 HALF_CUT_S = 60
 HALF_CUT_REST_S = 10.0  # until everything is back where it belongs
-TOGETHER = ("kill-all", "stop-all")
-"""All members end at once and start again in any order: where seeds write their logs down."""
-ANOTHER_IDENTITY = ("another-identity-one", "another-identity-all")
-"""One member, or all of them, started with a parameter of another identity, and set back."""
-IDENTITY_ROUND_S = 5
-JOURNAL_AHEAD = (1000, 5000)
-"""How far publishers of such a run are ahead of their results: as far as they may, and farther."""
-UPGRADE = "upgrade"
-"""A member that runs the release before is stopped and started with this one."""
-UPGRADE_ROUND_S = 6
-CHANGES = ("move", "leave", "kill")
-"""A seed moves to another address; a member that is no seed leaves the lists and comes back."""
-CHANGE_ROUND_S = 4
-ROUND_S = 4
 SPACING_MIN_S, SPACING_MAX_S = 2.0, 4.0
 LASTING_S = (0.5, 1.5, 4.0)  # means
 LASTING_MAX_S = 8.0
@@ -70,6 +56,12 @@ class Plan:
     journal: bool = False  # seeds ack what is on their disks: all of them may end at once
     ahead: tuple[int, ...] = ()  # of publishers: how far they are ahead of their results
     upgraded: bool = False  # members begin with the release before
+    encrypted: bool = False  # clients and members speak TLS
+    standard: bool = False  # ClusterDeliveryMode = Standard: members that end take messages along
+    disks: bool = False  # each member's files are on a disk of its own
+    settings: tuple[tuple[str, str], ...] = ()  # further parameters of members
+    filling_bytes: int = 0  # of each publication, beside its name
+    narrow: bool = False  # clients that read nothing are noticed soon
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -84,6 +76,8 @@ class Plan:
             f"{self.subscribers} subscribers, {self.subjects} subjects"
         )
         care += ", with a journal" if self.journal else ""
+        care += ", Standard" if self.standard else ""
+        care += ", TLS" if self.encrypted else ""
         lines = [f"seed {self.seed}: {size}, {self.seconds} s, {care}"]
         lines += [
             f"  {f.at / NS_PER_S:7.2f} s {f.kind} {f.first}, {f.lasting / NS_PER_S:.2f} s"
@@ -126,132 +120,6 @@ def half_cuts(rng: random.Random, seconds: int) -> Iterator[Fault]:
         draw = rng.getrandbits(30)
         yield Fault(int(at * NS_PER_S), HALF_CUT, 0, 0, int(lasting * NS_PER_S), draw)
         at += lasting + HALF_CUT_REST_S
-
-
-def make_journal(seed: int, rounds: int) -> Plan:
-    """Three seeds with a journal, which all end together again and again, killed or told to."""
-    rng = random.Random(f"journal {seed}")
-    kinds = [TOGETHER[number % 2] for number in range(rounds)]
-    rng.shuffle(kinds)
-    return Plan(
-        seed=seed,
-        seconds=rounds * ROUND_S,
-        members=3,
-        seeds=3,
-        publishers=len(JOURNAL_AHEAD) + 1,
-        subscribers=3,
-        subjects=len(JOURNAL_AHEAD) + 4,
-        per_second=20.0,
-        reckless=False,
-        faults=tuple(
-            Fault(
-                at=int((number + rng.random()) * ROUND_S * NS_PER_S),
-                kind=kind,
-                first=rng.randrange(3),
-                second=0,
-                lasting=int(rng.random() * NS_PER_S),
-                draw=rng.getrandbits(30),
-            )
-            for number, kind in enumerate(kinds)
-        ),
-        journal=True,
-        ahead=JOURNAL_AHEAD,
-    )
-
-
-def make_configuration(seed: int, rounds: int) -> Plan:
-    """Three seeds with a journal, started again and again with a parameter of another identity.
-
-    `draw` numbers the change: each comes before any comes again, on one member and on all.
-    """
-    rng = random.Random(f"configuration {seed}")
-    first = rng.getrandbits(16)
-    return Plan(
-        seed=seed,
-        seconds=rounds * IDENTITY_ROUND_S,
-        members=3,
-        seeds=3,
-        publishers=3,
-        subscribers=3,
-        subjects=6,
-        per_second=20.0,
-        reckless=False,
-        faults=tuple(
-            Fault(
-                at=int((number + rng.random()) * IDENTITY_ROUND_S * NS_PER_S),
-                kind=ANOTHER_IDENTITY[number % 2],
-                first=rng.randrange(3),
-                second=0,
-                lasting=int(rng.random() * NS_PER_S),
-                draw=first + number // 2,
-            )
-            for number in range(rounds)
-        ),
-        journal=True,
-    )
-
-
-def make_upgrade(seed: int, rounds: int) -> Plan:
-    """Three seeds with a journal, upgraded from the release before, one after the other.
-
-    Between two upgrades one that is drawn is killed: members of both releases have to take over
-    from each other.
-    """
-    rng = random.Random(f"upgrade {seed}")
-    return Plan(
-        seed=seed,
-        seconds=rounds * UPGRADE_ROUND_S,
-        members=3,
-        seeds=3,
-        publishers=3,
-        subscribers=3,
-        subjects=6,
-        per_second=20.0,
-        reckless=False,
-        faults=tuple(
-            Fault(
-                at=int((number + rng.random() / 2) * UPGRADE_ROUND_S * NS_PER_S),
-                kind=("kill", UPGRADE)[number % 2],
-                first=rng.randrange(3),
-                second=0,
-                lasting=int(rng.random() * NS_PER_S),
-                draw=rng.getrandbits(30),
-            )
-            for number in range(rounds)
-        ),
-        journal=True,
-        upgraded=True,
-    )
-
-
-def make_members(seed: int, rounds: int) -> Plan:
-    """Three seeds that move to other addresses, and a fourth member that comes and goes.
-
-    Members that are drawn are killed meanwhile. Each kind comes before any comes again.
-    """
-    rng = random.Random(f"members {seed}")
-    return Plan(
-        seed=seed,
-        seconds=rounds * CHANGE_ROUND_S,
-        members=4,
-        seeds=3,
-        publishers=3,
-        subscribers=4,
-        subjects=6,
-        per_second=20.0,
-        reckless=False,
-        faults=tuple(
-            Fault(
-                at=int((number + rng.random()) * CHANGE_ROUND_S * NS_PER_S),
-                kind=CHANGES[number % len(CHANGES)],
-                first=rng.randrange(4),
-                second=0,
-                lasting=int(rng.random() * 2 * NS_PER_S),
-                draw=rng.getrandbits(30),
-            )
-            for number in range(rounds)
-        ),
-    )
 
 
 def draw(

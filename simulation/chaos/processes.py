@@ -8,6 +8,8 @@ from typing import IO
 
 import trio
 
+COMMAND_TIMEOUT_S = 20
+
 
 def bound_to_us() -> list[str]:
     """Goes before a command: the kernel kills it when this process ends (prctl(2), PDEATHSIG).
@@ -47,3 +49,32 @@ async def ended(process: "subprocess.Popen[bytes]") -> int:
     finally:
         os.close(descriptor)
     return process.wait()
+
+
+async def begun(command: list[str]) -> "subprocess.Popen[bytes]":
+    """Start a process as `begin` does, and wait until it says a line. Raises trio.TooSlowError."""
+    process = begin(command, subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        with trio.fail_after(COMMAND_TIMEOUT_S):
+            await trio.to_thread.run_sync(process.stdout.readline, abandon_on_cancel=True)
+    except BaseException:
+        end(process)
+        raise
+    process.stdout.close()
+    return process
+
+
+async def run(*command: str, stdin: str = "") -> None:
+    """Run a command to its end. Raises RuntimeError with what it said where it fails."""
+    with trio.fail_after(COMMAND_TIMEOUT_S):
+        done = await trio.run_process(
+            command,
+            stdin=stdin.encode(),
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            process_group=0,  # Ctrl-C ends the run, and none of its commands before that
+        )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.decode().strip()}")

@@ -16,6 +16,7 @@ from attrs import define, field
 PIECE_BYTES = 16 * 1024
 PIECES_WAITING_MAX = 64  # a direction of a connection: 1 MB, then the sender has to wait
 CONNECT_TIMEOUT_S = 5
+NARROW_BYTES = 8 * 1024
 FIRST_BYTES_MAX = 16 * 1024  # within which a caller has said who it is
 AT_ONCE = struct.pack("ii", 1, 0)  # SO_LINGER: close with a reset
 
@@ -26,15 +27,26 @@ Identify = Callable[[bytes], str | None]
 
 @define(eq=False)
 class Weather:
-    """How one direction of a route is. `delay_s` is added to each piece."""
+    """How one direction of a route is. `delay_s` is added to each piece.
+
+    Where it is `unread`, nothing is taken from the sender either.
+    """
 
     delay_s: float = 0.0
     held: bool = False
+    unread: bool = False
     passed: int = 0  # bytes
     _changed: trio.Event = field(factory=trio.Event)
 
-    def set(self, *, delay_s: float | None = None, held: bool | None = None) -> None:
+    def set(
+        self,
+        *,
+        delay_s: float | None = None,
+        held: bool | None = None,
+        unread: bool | None = None,
+    ) -> None:
         """Change what is given."""
+        self.unread = self.unread if unread is None else unread
         self.delay_s = self.delay_s if delay_s is None else delay_s
         self.held = self.held if held is None else held
         self._changed.set()
@@ -43,6 +55,11 @@ class Weather:
     async def clear(self) -> None:
         """Wait until nothing is held."""
         while self.held:
+            await self._changed.wait()
+
+    async def wanted(self) -> None:
+        """Wait until what is sent is read."""
+        while self.unread:
             await self._changed.wait()
 
 
@@ -96,10 +113,19 @@ class Route:
 class Proxy:
     """Listens at `address` once `run` has started, and connects on to `target`.
 
-    Without `identify` all connections are of the route "".
+    Without `identify` all connections are of the route "". With `narrow` the target soon notices
+    that nothing is read.
     """
 
-    def __init__(self, target: Address, *, identify: Identify | None = None, port: int = 0) -> None:
+    def __init__(
+        self,
+        target: Address,
+        *,
+        identify: Identify | None = None,
+        port: int = 0,
+        narrow: bool = False,
+    ) -> None:
+        self._narrow = narrow
         self.target = target
         self.address: Address = ("127.0.0.1", port)
         self.routes: dict[str, Route] = {}
@@ -129,11 +155,24 @@ class Proxy:
                 await route.forth.clear()
                 await route.back.clear()
                 with trio.fail_after(CONNECT_TIMEOUT_S):
-                    far = await trio.open_tcp_stream(*self.target)
+                    far = await self._connected()
                 async with far:
                     await self._carry(route, near, far, first)
         except* (OSError, trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             pass  # a connection that breaks is what both ends have to live with
+
+    async def _connected(self) -> trio.SocketStream:
+        """A connection to the target; a narrow one takes little more than is read."""
+        if not self._narrow:
+            return await trio.open_tcp_stream(*self.target)
+        narrow = trio.socket.socket()
+        try:
+            narrow.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, NARROW_BYTES)
+            await narrow.connect(self.target)
+        except BaseException:
+            narrow.close()
+            raise
+        return trio.SocketStream(narrow)
 
     async def _first_bytes(self, near: trio.SocketStream) -> bytes:
         assert self._identify is not None
@@ -173,8 +212,14 @@ class Proxy:
             async with into:
                 if first:
                     await into.send((trio.current_time() + weather.delay_s, first))
-                while data := await source.receive_some(PIECE_BYTES):
-                    await into.send((trio.current_time() + weather.delay_s, bytes(data)))
+                while data := await self._receive(source, weather):
+                    await into.send((trio.current_time() + weather.delay_s, data))
+
+    async def _receive(self, source: trio.SocketStream, weather: Weather) -> bytes:
+        await weather.wanted()
+        data = await source.receive_some(PIECE_BYTES)
+        await weather.wanted()
+        return bytes(data)
 
     async def _write(
         self,

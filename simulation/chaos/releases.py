@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,18 +20,50 @@ class NoReleaseError(Exception):
     """The release before is not in this repository's history, or is not what it should be."""
 
 
+@cache
 def missing() -> str | None:
     """Return why the release before cannot be had, or None if it can."""
-    command = ["git", "cat-file", "-e", f"{COMMIT}^{{commit}}"]
     try:
-        found = subprocess.run(
-            command, cwd=ROOT, capture_output=True, check=False, timeout=TIMEOUT_S
-        )
+        found = git("cat-file", "-e", f"{COMMIT}^{{commit}}")
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"git does not run: {error}"
     if found.returncode:
-        return f"commit {COMMIT[:12]}, release {RELEASE}, is not in this repository's history"
+        said, *_ = [*found.stderr.strip().splitlines(), "nothing"]
+        return (
+            f"commit {COMMIT[:12]}, release {RELEASE}, is not in this repository's history; "
+            f"git says: {said}"
+        )
     return None
+
+
+def expected() -> bool:
+    """Return whether the history has to be here: on a machine of CI (by its variable CI).
+
+    Not so in a shallow clone, which may have no network to get more, in a copy that begins a
+    history of its own, in a repository that git does not trust, and without one.
+    """
+    if not os.environ.get("CI") or not (ROOT / ".git").exists():
+        return False
+    try:
+        shallow = git("rev-parse", "--is-shallow-repository").stdout.strip()
+        commits = git("rev-list", "--count", "--max-count=2", "HEAD").stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return (shallow, commits) == ("false", "2")
+
+
+def git(*words: str) -> "subprocess.CompletedProcess[str]":
+    """Ask git about this repository, in English. Raises OSError, subprocess.TimeoutExpired."""
+    command = ["git", *words]
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=TIMEOUT_S,
+        env={**os.environ, "LC_ALL": "C"},
+    )
 
 
 def unpack(folder: Path) -> Path:

@@ -2,25 +2,38 @@
 
 import json
 import random
+import shutil
 import signal
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO
 
 import trio
 from attrs import define, field
 
+from mdserver.bench.certificate import certificate
 from mdserver.client.driver import now
 from mdserver.limits import NS_PER_S
 from simulation.chaos.clients import RecordedClient
 from simulation.chaos.cluster import Cluster
 from simulation.chaos.faults import Faults
-from simulation.chaos.members import logged
-from simulation.chaos.plan import BLACKOUT, JOURNAL_AHEAD, SERVED_WITHIN_S, Plan
+from simulation.chaos.members import at_wrong_times, logged
+from simulation.chaos.plan import BLACKOUT, CLOCK, SERVED_WITHIN_S, Plan
+from simulation.chaos.profiles import (
+    CLOCK_SET,
+    DISK_FULL,
+    JOURNAL_AHEAD,
+    POWER_CUT,
+    POWER_CUT_ALL,
+    SHUFFLE,
+)
 from simulation.chaos.proxy import Address
 from simulation.chaos.statuses import NoAnswerError, ask
+from simulation.chaos.timeline import Moment, Timeline
 from simulation.chaos.wire import Wire, text
 from simulation.checker import Checker
 from simulation.diagram import drawing
@@ -30,10 +43,12 @@ from simulation.service import overdue
 
 START_TIMEOUT_S = 120
 PATIENCE_S = 120  # after the faults, until everything must have come to rest
-SILENCE_MAX_S = 30  # without an acknowledgement, although a majority of seeds could give it
+CLOCKS_JUDGED = 3  # set while a member runs: one alone may be killed before it says its time
+CUTS_JUDGED = 6  # disks: one alone may have been synced to its last byte
 ERRORS_SHOWN = 5
 WHOLE_S = 45  # a run of this length has every kind of fault, so more has to happen in it
-Step = Callable[[float], None]
+Step = Callable[[int], None]
+"""Told after each fault how many there were."""
 
 
 @define
@@ -46,6 +61,7 @@ class Outcome:
     happened: Counter[str] = field(factory=Counter)
     skipped: Counter[str] = field(factory=Counter)
     interrupted: bool = False
+    timeline: Timeline = field(factory=Timeline)
     figures: dict[str, str] = field(factory=dict)
 
 
@@ -55,59 +71,88 @@ class Chaos:
     def __init__(self, plan: Plan, wire: Wire, folder: Path, step: Step) -> None:
         self.plan = plan
         self.folder = folder
-        self.outcome = Outcome(plan)
-        self.checker = Checker(majority_kept=True)
+        self.checker = Checker(majority_kept=not plan.standard)
         self.cluster = Cluster(plan, wire, folder, self._tell)
-        self.faults = Faults(self.cluster, self._lost, self._watch_service)
+        self.outcome = Outcome(plan, timeline=self.cluster.timeline)
+        self.faults = Faults(
+            self.cluster, self._lost, self._watch_service, self._tell, self._clients_of
+        )
         self.publishers: list[RecordedClient] = []
         self.subscribers: list[RecordedClient] = []
         self.subjects = [f"/s/{number}" for number in range(plan.subjects)]
         self._unserved = False
+        self._at: dict[str, str] = {}
         self._step = step
         self._lines: IO[str] | None = None
+        self._trust: ssl.SSLContext | None = None
+
+    def _found(self, problem: str) -> None:
+        self.outcome.problems.append(problem)
+        timeline = self.outcome.timeline
+        timeline.violations.append(Moment(self.cluster.at_s(), problem))
 
     def _tell(self, problem: str) -> None:
-        self.outcome.problems.append(f"process: {problem}")
+        self._found(f"process: {problem}")
 
     def _lost(self) -> None:
         """A majority of the seeds is about to lose its memory: clients will be told of it."""
         self.checker.majority_kept = False
 
     def _watch_service(self) -> None:
-        """Every client has to be served by now, in spite of a fault that lasts."""
+        """Every client has to be served by now, in spite of a fault that lasts.
+
+        Time in which a seed waited for a processor does not count, up to a bound.
+        """
         found = overdue(
             (client.recorder for client in self.publishers),
             (client.recorder for client in self.subscribers),
             self.checker,
-            now() - SERVED_WITHIN_S * NS_PER_S,
+            int(self.cluster.served_since(SERVED_WITHIN_S) * NS_PER_S),
         )
         if found is not None and not self._unserved:
             self._unserved = True
-            self.outcome.problems.append(f"service: {SERVED_WITHIN_S} s later, {found}")
+            self._found(f"service: {SERVED_WITHIN_S} s later, {found}")
 
     def _see(self, event: Event) -> None:
+        known = len(self.checker.violations)
         self.checker.see(event)
+        timeline, at_s = self.outcome.timeline, self.cluster.at_s()
+        timeline.violations += [
+            Moment(at_s, f"{found.kind}: {found.what}") for found in self.checker.violations[known:]
+        ]
         if self._lines is not None:
             self._lines.write(line_of(event))
 
     def _cover(self, what: str) -> None:
         self.outcome.coverage[what] += 1
         if what == "acked":
-            self.cluster.available.acked(trio.current_time())
+            self.cluster.acked()
 
-    async def run(self) -> Outcome:
-        """Everything; whichever way it ends, no process is left."""
+    async def run(self, interrupted: Callable[[], bool]) -> Outcome:
+        """Everything; whichever way it ends, no process is left.
+
+        `interrupted`: whether a signal came before this run could see one.
+        """
+        if self.plan.encrypted:
+            with certificate() as (keys, self._trust):
+                shutil.copy(keys, self.cluster.members[0].keys)
         with (
             (self.folder / "history.jsonl").open("w", encoding="utf-8") as self._lines,
             trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals,
         ):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._interrupted, signals, nursery.cancel_scope)
-                await nursery.start(self.cluster.run)
-                await self._within()
-                nursery.cancel_scope.cancel()
-        self._finish()
+            self.outcome.interrupted = interrupted()
+            if not self.outcome.interrupted:
+                await self._alive(signals)
+            self._finish()  # a signal that comes now interrupts nothing any more
         return self.outcome
+
+    async def _alive(self, signals: AsyncIterator[int]) -> None:
+        """All in which the members run, until its end or a signal."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._interrupted, signals, nursery.cancel_scope)
+            await nursery.start(self.cluster.run)
+            await self._within()
+            nursery.cancel_scope.cancel()
 
     async def _interrupted(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         async for _ in signals:
@@ -142,10 +187,9 @@ class Chaos:
         plan = self.plan
         publishes = number < plan.publishers
         name = f"pub{number}" if publishes else f"sub{number - plan.publishers}"
-        doors = [f"ws://{text(door.address)}" for door in self.cluster.doors]
         http = number % 4 == 3
-        if http:
-            doors = [door.replace("ws:", "http:") for door in doors]
+        scheme = ("http" if http else "ws") + "s" * plan.encrypted
+        doors = [f"{scheme}://{text(door.address)}" for door in self.cluster.doors]
         client = RecordedClient(
             Recorder(name, self._see, self._cover),
             doors,
@@ -154,6 +198,9 @@ class Chaos:
             random.Random(f"{plan.seed} {name}"),
             self._met,
             ahead=max(JOURNAL_AHEAD),
+            tls=self._trust,
+            filling_bytes=plan.filling_bytes,
+            once=not plan.standard,
         )
         async with client:
             (self.publishers if publishes else self.subscribers).append(client)
@@ -172,9 +219,15 @@ class Chaos:
         else:
             await client.write(self.subjects[poured:], self.plan.per_second, rng)
 
+    def _clients_of(self, member: str) -> list[str]:
+        return [client for client, at in self._at.items() if at == member]
+
     def _met(self, client: str, member: str) -> None:
         number = next(m.number for m in self.cluster.members if m.name == member)
         self.cluster.mark(number, f"{client} is here", fault=False)
+        self._at[client] = member
+        moment = Moment(self.cluster.at_s(), f"{client} connected to {member}", number)
+        self.outcome.timeline.clients.append(moment)
 
     # The end
 
@@ -186,8 +239,10 @@ class Chaos:
                 await self.cluster.looked.park()
                 if self._fresh(since) and unrest() is None:
                     return True
+        if self.outcome.problems:  # what was found may be why nothing comes to rest
+            return False
         seconds = trio.current_time() - since
-        self.outcome.problems.append(f"{kind}: {seconds:.0f} s later, {unrest()}")
+        self._found(f"{kind}: {seconds:.0f} s later, {unrest()}")
         return False
 
     async def _compare(self) -> None:
@@ -201,19 +256,19 @@ class Chaos:
                 try:
                     answer = json.loads(await self._asked(address, path))
                 except NoAnswerError as error:
-                    self.outcome.problems.append(f"convergence: {member.name}: {error}")
+                    self._found(f"convergence: {member.name}: {error}")
                     continue
                 cached = {m["seq"]: (m["epoch"], m["content"]) for m in answer["messages"]}
                 ends[member.name] = max(cached, default=0)
                 self.outcome.coverage["compared"] += len(cached)
                 for seq, held in cached.items():
                     if known.setdefault(seq, held) != held:
-                        self.outcome.problems.append(
+                        self._found(
                             f"convergence: {member.name} has {held} at {seq} of {subject}, "
                             f"another member {known[seq]}"
                         )
             if len(set(ends.values())) > 1:
-                self.outcome.problems.append(f"convergence: the last of {subject} is {ends}")
+                self._found(f"convergence: the last of {subject} is {ends}")
             self._compare_acked(subject, known)
 
     def _compare_acked(self, subject: str, cached: dict[int, tuple[int, str]]) -> None:
@@ -224,7 +279,7 @@ class Chaos:
                 continue
             self.outcome.coverage["acknowledged and compared"] += 1
             if cached[seq] != (acked.epoch, acked.publication):
-                self.outcome.problems.append(
+                self._found(
                     f"I8: {acked.publication} was acked at {acked.epoch}/{seq} of {subject}, "
                     f"members have {cached[seq]}"
                 )
@@ -262,6 +317,7 @@ class Chaos:
     def _finish(self) -> None:
         """What only the end can tell."""
         outcome, cluster = self.outcome, self.cluster
+        outcome.timeline.end_s = cluster.at_s()
         clients = (*self.publishers, *self.subscribers)
         outcome.problems += [f"{v.kind}: {v.what}" for v in self.checker.finish()]
         outcome.problems += [
@@ -272,20 +328,26 @@ class Chaos:
             for client in clients
             if client.stopped is not None
         ]
-        longest = cluster.available.longest_s
-        if longest > SILENCE_MAX_S:
-            outcome.problems.append(
-                f"availability: nothing was acknowledged for {longest:.1f} s, although a majority "
-                "of seeds was up and in contact"
-            )
-        lines, errors = logged(cluster.members)
+        silent = cluster.silence.problem()
+        if silent is not None:
+            outcome.problems.append(f"availability: {silent}")
+        lines, errors = logged(cluster.members, full=DISK_FULL in self.plan.kinds)
         outcome.problems += [f"log: {line}" for line in errors[:ERRORS_SHOWN]]
         outcome.happened, outcome.skipped = self.faults.happened, self.faults.skipped
         again = sum(max(0, client.connections - 1) for client in clients)
         outcome.coverage["links lost"] = lines["link down"]
+        until = datetime.now(UTC)
+        since = until - timedelta(seconds=cluster.at_s())
+        outcome.coverage["wrong clock"] = at_wrong_times(cluster.members, since, until)
         self._count(again)
         if not outcome.interrupted and not outcome.problems:
             outcome.problems += self._vacuous(again)
+        marked = {moment.what for moment in outcome.timeline.violations}
+        outcome.timeline.violations += [
+            Moment(outcome.timeline.end_s, problem)
+            for problem in outcome.problems
+            if problem not in marked
+        ]
         title = f"seed {self.plan.seed}: {(outcome.problems or ['passed'])[0]}"
         columns = [
             "all",
@@ -309,28 +371,45 @@ class Chaos:
             "cached messages compared": f"{coverage['compared']:,}",
             "of them acknowledged": f"{coverage['acknowledged and compared']:,}",
             "processes started": f"{sum(member.starts for member in self.cluster.members):,}",
-            "longest silence": f"{self.cluster.available.longest_s:.1f} s",
+            "slow consumers disconnected": f"{sum(c.slow for c in self.subscribers):,}",
+            "packets out of order": f"{self.cluster.wire.disordered:,}",
+            "bytes lost by power cuts": f"{self.faults.bytes_lost:,}",
+            "lines logged by a wrong clock": f"{coverage['wrong clock']:,}",
+            "longest silence": f"{self.cluster.silence.wall.longest_s:.1f} s",
+            "of it with processors": f"{self.cluster.silence.served.longest_s:.1f} s",
         }
 
     def _vacuous(self, again: int) -> list[str]:
         """What had to happen and did not: a run without it proves little."""
-        plan, coverage = self.plan, self.outcome.coverage
+        plan, outcome, coverage = self.plan, self.outcome, self.outcome.coverage
         wanted = {
             "faults of the kind " + kind: self.outcome.happened[kind] for kind in plan.kinds
         } | {
             "publications acknowledged": coverage["acked"] // max(1, plan.seconds),
             "messages delivered": coverage["delivered UPDATE"] // max(1, plan.seconds),
         }
+        if SHUFFLE in plan.kinds:
+            wanted["packets out of order"] = self.cluster.wire.disordered
+        if outcome.happened[CLOCK] or outcome.happened[CLOCK_SET] >= CLOCKS_JUDGED:
+            wanted["lines logged by a wrong clock"] = coverage["wrong clock"]
+        cuts = [outcome.happened[kind] for kind in (POWER_CUT, POWER_CUT_ALL)]
+        if cuts[0] + plan.members * cuts[1] >= CUTS_JUDGED:
+            wanted["bytes lost by power cuts"] = self.faults.bytes_lost
+        if plan.narrow:
+            wanted["slow consumers"] = sum(client.slow for client in self.subscribers)
         if BLACKOUT in plan.kinds:
             wanted["resets after a blackout"] = coverage["told of a reset"]
         if plan.seconds >= WHOLE_S:
             wanted |= {
                 "clients that connected again": again,
                 "coordinators that changed": self.cluster.changes,
-                "publications acknowledged as a repeat": coverage["acked as a repeat"],
-                "recoveries": coverage["recovered"],
                 "links lost": coverage["links lost"],
                 "cached messages compared": coverage["compared"],
+            }
+        if plan.seconds >= WHOLE_S and not plan.standard:  # it has a new history after each of them
+            wanted |= {
+                "publications acknowledged as a repeat": coverage["acked as a repeat"],
+                "recoveries": coverage["recovered"],
                 "acknowledged messages compared": coverage["acknowledged and compared"],
             }
         return [f"vacuous: too few {what}" for what, count in wanted.items() if not count]

@@ -20,6 +20,18 @@ class Wire(Protocol):
     def told(self) -> str:
         """Which network this is, in a few words."""
 
+    @property
+    def alters(self) -> bool:
+        """Whether packets can be put out of order: see `shuffle`."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether it has to read what members say first, and so cannot carry encrypted links."""
+
+    @property
+    def disordered(self) -> int:
+        """How many packets members got before earlier ones, if the run reorders packets."""
+
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Set it up, say so, keep it until cancelled."""
 
@@ -35,6 +47,9 @@ class Wire(Protocol):
     def clients(self, member: int) -> Address:
         """Where it listens for clients."""
 
+    def encrypted(self, member: int) -> Address:
+        """Where it listens for clients that speak TLS."""
+
     def monitor(self, member: int) -> Address:
         """Where it listens for operators."""
 
@@ -46,6 +61,9 @@ class Wire(Protocol):
 
     async def slow(self, members: Collection[int]) -> None:
         """From now on exactly these members send slowly."""
+
+    async def shuffle(self, members: Collection[int]) -> None:
+        """From now on exactly these members' packets overtake each other, and some come twice."""
 
     async def cut(self, member: int, draw: int) -> None:
         """Break the member's links to the others, anywhere in what is on its way."""

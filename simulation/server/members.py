@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import evolve
 
+from mdserver.cluster.messages import PeerDiscovered
 from mdserver.cluster.node import TICK, Input
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Committed, Output, Trace
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from simulation.server.world import ServerWorld
 
 
+MOVED_BY = 100
+
+
 class CrashedError(Exception):
     """The simulated process is gone: its engine takes nothing any more."""
 
@@ -38,6 +42,8 @@ class ServerMember(Member):
     world: "ServerWorld"
     engine: Engine | None = None
     _scope: trio.CancelScope
+    _peers: Peers
+    _heard: dict[str, None]
 
     def _begin(self) -> None:
         assert self.node is not None
@@ -52,11 +58,11 @@ class ServerMember(Member):
         )
         self.engine = engine = server.engine
         server.sessions.turn = Turn(ReadsClock())
-        peers = Peers(self._peer_settings(), engine, self.world, sockets)
+        self._peers = peers = Peers(self._peer_settings(), engine, self.world, sockets)
         engine.routes = evolve(
             engine.routes,
             send_peer=peers.send,
-            peer_discovered=peers.discovered,
+            peer_discovered=self._discovered,
             close_peer=peers.close,
             persist=self._persist,
             write_wal=self._write_wal,
@@ -65,21 +71,43 @@ class ServerMember(Member):
             trace=self._traced,
             after_dispatch=(peers.flush, server.sessions.flusher.wake),
         )
+        self._heard = {}
         self._scope = trio.CancelScope()
         self.world.nursery.start_soon(self._serve, server, peers, self._scope)
 
     def _peer_settings(self) -> PeerSettings:
-        names = self.world.names
+        moved = self._moved()
         me = Name(self.name, PEER_PORT)
         return PeerSettings(
             listen=me,
-            bind=me,
-            members=tuple(Name(name, PEER_PORT) for name in names),
+            bind=moved.get(self.name, me),
+            members=tuple(Name(name, PEER_PORT) for name in self.listed),
+            moved=moved,
             seeds=self.world.seeds,
             groups=self.world.plan.groups,
             mode="Guaranteed",
             password="simulated",
         )
+
+    def _moved(self) -> dict[str, Name]:
+        """Where the members are whose machines were replaced: each time at another port."""
+        moves = self.world.moves.items()
+        return {name: Name(name, PEER_PORT + MOVED_BY * times) for name, times in moves}
+
+    def _discovered(self, output: PeerDiscovered) -> None:
+        """Dial a member that no list names. Names here say nothing of a port."""
+        self._heard[output.peer] = None
+        self._dial()
+
+    def _dial(self) -> None:
+        names = dict.fromkeys((*self.listed, *self._heard))
+        self._peers.relist(tuple(Name(name, PEER_PORT) for name in names), self._moved())
+
+    def relist(self, names: tuple[str, ...]) -> None:
+        """Read another list; links are dialed by it from now on."""
+        super().relist(names)
+        if self.engine is not None:
+            self._dial()
 
     async def _serve(self, server: Server, peers: Peers, scope: trio.CancelScope) -> None:
         try:

@@ -32,12 +32,18 @@ SOURCES = ROOT / "src" / "mdserver"
 BUGS = Path(__file__).with_name("bugs.toml")
 WORK = ROOT / "build" / "mutation"
 TESTS_TIMEOUT_S = 90
+UNCHANGED_TIMEOUT_S = 600  # of all tests of all bugs
 HUNT_SLOWDOWN = 10
 """How much longer simulated runs may take than the processor time that they are given."""
 SIMULATOR = "cluster/"
 """The simulator runs for bugs in files below this folder."""
 NOT_SIMULATED = ("cluster/standard.py", "cluster/succession.py")
 """But for these: it does not know this delivery mode."""
+
+ENDLESS_TESTS = "the tests do not come to an end"
+ENDLESS_RUN = "a simulated run does not come to an end"
+TESTS_CANNOT_RUN = "the tests cannot run"
+SIMULATOR_CANNOT_RUN = "the simulator cannot run"
 
 
 @frozen
@@ -64,6 +70,16 @@ class Outcome:
     bug: Bug
     killer: str
     seconds: float
+
+    @property
+    def broken(self) -> bool:
+        """Whether what should have found it did not run: that says nothing about the bug."""
+        return self.killer in {TESTS_CANNOT_RUN, SIMULATOR_CANNOT_RUN}
+
+    @property
+    def endless(self) -> bool:
+        """Whether it was found by what did not come to an end; a busy machine can do that, too."""
+        return self.killer in {ENDLESS_TESTS, ENDLESS_RUN}
 
 
 def listed(path: Path = BUGS) -> list[Bug]:
@@ -111,16 +127,26 @@ def tried(bug: Bug, folder: Path, simulated_s: float) -> Outcome:
 
 def killed_by_tests(bug: Bug, folder: Path) -> str:
     """Return the first test that fails, or "" if all pass."""
+    return failing(bug.tests, folder, TESTS_TIMEOUT_S)
+
+
+def unchanged(tests: Sequence[str]) -> str:
+    """Return the first of these tests that fails without a bug, or "" if all pass."""
+    return failing(tests, WORK / "0", UNCHANGED_TIMEOUT_S)
+
+
+def failing(tests: Sequence[str], folder: Path, seconds: float) -> str:
+    """Return the first of these tests that fails against a copy, or "" if all pass."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-m", "not slow", "--no-header"]
     # One process for all files: to begin takes longer than most tests.
-    command += ["--tb=no", *bug.tests]
-    code, said = carried_out(command, folder, TESTS_TIMEOUT_S)
+    command += ["--tb=no", *tests]
+    code, said = carried_out(command, folder, seconds)
     if code is None:
-        return "the tests do not come to an end"
+        return ENDLESS_TESTS
     if code == 0:
         return ""
-    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0].split(" ")[1] if failed else "the tests cannot run"
+    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR "))]
+    return failed[0].split(" ")[1] if failed else TESTS_CANNOT_RUN
 
 
 def killed_by_runs(bug: Bug, folder: Path, seconds: float) -> str:
@@ -130,8 +156,8 @@ def killed_by_runs(bug: Bug, folder: Path, seconds: float) -> str:
     command = [sys.executable, "-m", "tests.mutation.hunt", str(seconds)]
     code, said = carried_out(command, folder, HUNT_SLOWDOWN * (seconds + hunt.GRACE_S))
     if code in (None, -signal.SIGXCPU):
-        return "a simulated run does not come to an end"
-    return "" if code == 0 else (said.strip().splitlines() or ["the simulator cannot run"])[-1]
+        return ENDLESS_RUN
+    return "" if code == 0 else (said.strip().splitlines() or [SIMULATOR_CANNOT_RUN])[-1]
 
 
 def carried_out(command: list[str], folder: Path, seconds: float) -> tuple[int | None, str]:
@@ -173,7 +199,10 @@ def main(
     jobs: int,
     least: int,
 ) -> None:
-    """Put the listed bugs in, one at a time; exit 1 if too few of them are found."""
+    """Put the listed bugs in, one at a time; exit 1 if too few of them are found.
+
+    Their tests run first without any bug: what fails then would be taken for a find.
+    """
     console = Console(width=160)
     if turn:
         commit = commit_of()
@@ -187,6 +216,11 @@ def main(
     for number in range(jobs):
         folders.put(copied(number))
     began = time.monotonic()
+    tests = list(dict.fromkeys(test for bug in live for test in bug.tests))
+    # A second time after a failure: one that does not come again is no reason to give up.
+    if tests and unchanged(tests) and (fails := unchanged(tests)):
+        console.print(f"without any bug there is a failure: {fails}", markup=False)
+        sys.exit(1)
 
     def one(bug: Bug) -> Outcome | None:
         if budget is not None and time.monotonic() - began > budget:
@@ -202,7 +236,9 @@ def main(
 
     with ThreadPoolExecutor(jobs) as pool:
         outcomes = [outcome for outcome in pool.map(one, live) if outcome is not None]
-    found = [outcome for outcome in outcomes if outcome.killer]
+    broken = [outcome for outcome in outcomes if outcome.broken]
+    found = [outcome for outcome in outcomes if outcome.killer and not outcome.broken]
+    endless = sum(outcome.endless for outcome in found)
     table = Table("file", "breaks", "found by", title="Bugs that were put in")
     table.add_column("seconds", justify="right")
     for outcome in outcomes:
@@ -214,12 +250,13 @@ def main(
     score = 100 * len(found) / max(1, len(outcomes))
     equivalent = sum(bool(bug.equivalent) for bug in bugs)
     console.print(
-        f"{len(found)} of {len(outcomes)} found ({score:.0f} %); {equivalent} equivalent, "
+        f"{len(found)} of {len(outcomes)} found ({score:.0f} %), {endless} of them by what did not "
+        f"come to an end; {len(broken)} not tried, as nothing ran; {equivalent} equivalent, "
         f"{len(stale)} without their place, {len(live) - len(outcomes)} not tried for want of time"
     )
     # A part of the list may hit upon those of one file that was just rewritten: the whole counts.
     without_place = sum(bug.stale for bug in every)
-    sys.exit(1 if score < least or 10 * without_place > len(every) else 0)
+    sys.exit(1 if broken or score < least or 10 * without_place > len(every) else 0)
 
 
 if __name__ == "__main__":

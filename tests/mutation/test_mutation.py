@@ -6,7 +6,18 @@ import pytest
 from click.testing import CliRunner
 
 from tests.mutation import __main__ as mutation
-from tests.mutation.__main__ import ROOT, chosen, listed, main
+from tests.mutation.__main__ import (
+    ENDLESS_RUN,
+    ENDLESS_TESTS,
+    ROOT,
+    SIMULATOR_CANNOT_RUN,
+    TESTS_CANNOT_RUN,
+    Bug,
+    Outcome,
+    chosen,
+    listed,
+    main,
+)
 
 BUGS = listed()
 
@@ -60,4 +71,49 @@ bugs = [
     assert "tests/cluster/test_votes.py::" in ended.output
     assert "NOTHING" in ended.output
     assert "not in cluster/votes.py any more: no place" in ended.output
-    assert "1 of 2 found (50 %)" in ended.output
+    assert "1 of 2 found (50 %), 0 of them by what did not come to an end; 0 not" in ended.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("def test_one() -> None:\n    assert False\n", "test_some.py::test_one"),
+        (None, TESTS_CANNOT_RUN),
+    ],
+    ids=["fails", "is not there"],
+)
+def test_nothing_is_put_in_if_tests_fail_without_it(
+    content: str | None, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    test = tmp_path / "test_some.py"
+    if content is not None:
+        test.write_text(content, encoding="utf-8")
+    bug = Bug("cluster/votes.py", '"The newest epoch', '"The newest Epoch', "it", (str(test),))
+    assert not bug.stale
+    monkeypatch.setattr(mutation, "listed", lambda: [bug])
+    monkeypatch.setattr(mutation, "WORK", tmp_path / "work")
+
+    ended = CliRunner().invoke(main, ["--jobs", "1"])
+
+    assert ended.exit_code == 1
+    (line,) = ended.output.splitlines()
+    assert line.startswith("without any bug there is a failure: ")
+    assert line.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("killer", "broken", "endless"),
+    [
+        ("", False, False),
+        ("tests/cluster/test_votes.py::test_one", False, False),
+        (TESTS_CANNOT_RUN, True, False),
+        (SIMULATOR_CANNOT_RUN, True, False),
+        (ENDLESS_TESTS, False, True),
+        (ENDLESS_RUN, False, True),
+    ],
+)
+def test_what_did_not_run_found_nothing(killer: str, broken: bool, endless: bool) -> None:
+    outcome = Outcome(BUGS[0], killer, 1.0)
+
+    assert (outcome.broken, outcome.endless) == (broken, endless)

@@ -2,26 +2,32 @@
 
 import subprocess
 import sys
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from mdserver.limits import NS_PER_S
-from simulation.chaos.cluster import Availability, Cluster
+from simulation.chaos.cluster import Cluster
+from simulation.chaos.faults import Faults
 from simulation.chaos.loopback import Loopback
+from simulation.chaos.members import at_wrong_times
+from simulation.chaos.namespaces import Namespaces
+from simulation.chaos.parts import MIXED, less, over_all, possible
 from simulation.chaos.plan import (
     BLACKOUT,
-    CHANGES,
     CLOCK,
     HALF_CUT,
     OTHER_KINDS,
     PROCESS_KINDS,
     SERVED_WITHIN_S,
     make,
-    make_members,
 )
+from simulation.chaos.profiles import CHANGES, PROFILES, make_rounds
 from simulation.chaos.proxy import Proxy
+from simulation.chaos.silence import SERVED_MAX_S, WALL_MAX_S, Availability, Silence
 
 
 def test_a_plan_follows_from_its_seed_and_a_minute_has_every_kind() -> None:
@@ -83,9 +89,27 @@ def test_silence_counts_only_while_publications_could_be_taken() -> None:
     assert available.longest_s == 8.0
 
 
+def test_silence_has_a_bound_by_each_clock() -> None:
+    silence = Silence()
+    silence.now_able(True, 0.0, 0.0)
+    silence.acked(SERVED_MAX_S, SERVED_MAX_S)
+    assert silence.problem() is None
+    silence.acked(SERVED_MAX_S + WALL_MAX_S, SERVED_MAX_S + 1)
+    assert silence.problem() is None
+    silence.acked(SERVED_MAX_S + 2 * WALL_MAX_S + 1, SERVED_MAX_S + 1)
+    hangs = silence.problem()
+    assert hangs is not None
+    assert hangs.startswith(f"nothing was acknowledged for {WALL_MAX_S + 1}.0 s")
+    assert "whoever had the processors" in hangs
+    silence.acked(200.0, 2 * SERVED_MAX_S + 3)
+    served = silence.problem()
+    assert served is not None
+    assert "and had a processor" in served
+
+
 def test_members_change_in_rounds_of_every_kind() -> None:
-    plan = make_members(1, 6)
-    assert plan == make_members(1, 6)
+    plan = make_rounds("members", 1, 6)
+    assert plan == make_rounds("members", 1, 6)
     assert [fault.kind for fault in plan.faults] == [*CHANGES, *CHANGES]
     assert (plan.members, plan.seeds) == (4, 3)
     assert all(a.at < b.at for a, b in pairwise(plan.faults))
@@ -96,7 +120,7 @@ def test_lists_follow_who_moves_leaves_and_comes_back(tmp_path: Path) -> None:
     wire.proxies = [Proxy(("127.0.0.1", 9)) for _ in range(4)]
     for number, proxy in enumerate(wire.proxies):
         proxy.address = ("127.0.0.1", number + 1)
-    cluster = Cluster(make_members(1, 6), wire, tmp_path, lambda _: None)
+    cluster = Cluster(make_rounds("members", 1, 6), wire, tmp_path, lambda _: None)
     for number in range(4):
         cluster.enlist(number)
     cluster.members[1].moved_to = ("127.0.0.1", 20)
@@ -137,3 +161,56 @@ def test_a_member_that_has_just_begun_reads_another_list_once_it_is_proven(tmp_p
             assert process.wait(60) == 0
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_each_profile_has_each_of_its_faults_and_one_can_do_them(name: str, tmp_path: Path) -> None:
+    profile = PROFILES[name]
+    plan = make_rounds(name, 3, 2 * len(profile.kinds))
+    assert plan == make_rounds(name, 3, 2 * len(profile.kinds))
+    assert plan != make_rounds(name, 4, 2 * len(profile.kinds))
+    assert Counter(fault.kind for fault in plan.faults) == Counter(2 * profile.kinds)
+    assert all(0 <= fault.first < plan.members for fault in plan.faults)
+    if not plan.upgraded:  # which unpacks the release before
+        cluster = Cluster(plan, Loopback(plan.members), tmp_path, lambda _: None)
+        known = Faults(cluster, lambda: None, lambda: None, lambda _: None, lambda _: [])
+        assert known.knows(plan.kinds)
+
+
+def test_the_long_profile_has_all_others_and_tells_once_what_it_leaves_out() -> None:
+    told: list[str] = []
+    names: list[str] = []
+    for part in possible(over_all(1), Loopback, told.append):
+        names.append(part.name)
+        if part.plan.seed == 3:
+            break
+    assert len(told) == len({line.split(":")[0] for line in told})
+    left_out = {line.split(":")[0].rpartition(" ")[2] for line in told}
+    assert {"disks", "packets"} <= left_out
+    assert {MIXED, HALF_CUT, *PROFILES} == {*names} | left_out
+
+
+def test_a_run_that_encrypts_less_here_says_so() -> None:
+    encrypted, plain = make_rounds("tls", 1, 2), make_rounds("journal", 1, 2)
+    said = less(encrypted, Loopback(3))
+    assert said is not None
+    assert said.startswith("TLS for clients only")
+    assert less(encrypted, Namespaces(3)) is None
+    assert less(plain, Loopback(3)) is None
+
+
+def test_lines_of_a_wrong_clock_are_told_from_those_of_the_run(tmp_path: Path) -> None:
+    plan = make_rounds("clocks", 1, 6)
+    members = Cluster(plan, Loopback(3), tmp_path, lambda _: None).members
+    lines = [
+        '{"time":"2026-01-01T12:00:00.5Z","event":"ready"}',
+        '{"time":"2026-01-01T11:59:30.123456Z","event":"a moment before"}',
+        '{"time":"2026-01-01T11:00:00.000000Z","event":"an hour before"}',
+        '{"time":"2026-01-02T12:00:00.000000Z","event":"a day after"}',
+        '{"event":"without"}',
+        "Traceback (most recent call last):",
+        "[]",
+    ]
+    members[0].log.write_text("\n".join(lines), encoding="utf-8")
+    since = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert at_wrong_times(members, since, since + timedelta(minutes=2)) == 2

@@ -132,3 +132,32 @@ async def test_callers_are_told_apart_by_their_first_bytes() -> None:
             assert silence.cancelled_caught
             proxy.route("mary").back.set(held=False)
             assert await receive(mary, 5) == b"mary\n"
+
+
+async def test_a_door_that_reads_nothing_stops_the_sender_until_it_reads_again() -> None:
+    sent = 0
+
+    async def pour(stream: trio.SocketStream) -> None:
+        nonlocal sent
+        while True:
+            await stream.send_all(b"x" * 1000)
+            sent += 1000
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(partial(trio.serve_listeners, pour, [listener]))
+        proxy = Proxy(listener.socket.getsockname()[:2], narrow=True)
+        await nursery.start(proxy.run)
+        with trio.fail_after(60):
+            async with await trio.open_tcp_stream(*proxy.address) as stream:
+                await receive(stream, SIZE)
+                proxy.route().back.set(unread=True)
+                before = -1
+                while before != sent:  # until nothing more is taken
+                    before = sent
+                    await trio.sleep(0.2)
+                passed = proxy.route().back.passed
+                proxy.route().back.set(unread=False)
+                await receive(stream, sent + SIZE - passed)
+        assert sent > passed
+        nursery.cancel_scope.cancel()

@@ -4,7 +4,8 @@ import pytest
 
 from mdserver.limits import NS_PER_S
 from simulation.levels import LEVELS
-from simulation.mutants import MUTANTS, switched_on
+from simulation.mutant import switched_on
+from simulation.mutants import MUTANTS
 from simulation.profiles import half_cut
 
 BY_TITLE = {mutant.title: mutant for mutant in MUTANTS}

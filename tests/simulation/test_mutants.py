@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from simulation import __main__ as commands
-from simulation.mutants import MUTANTS, hunt, switched_on
+from simulation.mutant import switched_on
+from simulation.mutants import MUTANTS, hunt
 from simulation.run import run
 from simulation.stored import load
 

@@ -19,7 +19,8 @@ from mdserver.server.clients.sessions import Sessions
 from mdserver.server.peers.link import Link
 from simulation.__main__ import main
 from simulation.faults import Faults
-from simulation.mutants import MUTANTS, switched_on
+from simulation.mutant import switched_on
+from simulation.mutants import MUTANTS
 from simulation.profiles import crowded
 from simulation.server import run as server
 from simulation.server.wires import Door, End, Name, pieces
