@@ -7,19 +7,17 @@ Mounting a copy of it shows a member just that: the file system repairs itself b
 
 import os
 import shutil
-import subprocess
 from functools import cache
 from pathlib import Path
 
 import trio
 
-from simulation.chaos.processes import run
+from simulation.chaos.processes import run, why_not
 
 SIZE_BYTES = 64 * 1024 * 1024
 TOOLS = {"mkfs.ext4": "e2fsprogs", "mount": "mount", "unshare": "util-linux"}
 OPTIONS = "loop,noatime,commit=600,noauto_da_alloc"
 """Nothing but a sync brings anything to the disk; a rename is not synced either."""
-TRIAL_TIMEOUT_S = 20
 LEAVE_TIMEOUT_S = 60
 BALLAST = "ballast"
 DISKS_TRIED = 3  # of a run of three members, at a time: loop devices may be few
@@ -42,27 +40,10 @@ class NoDiskError(Exception):
 @cache
 def missing() -> str | None:
     """Return why members cannot have disks of their own here, or None if they can."""
-    absent = [f"{tool} ({package})" for tool, package in TOOLS.items() if not shutil.which(tool)]
-    if absent:
-        return f"missing programs: {', '.join(absent)}"
     if os.geteuid():
         return "only root may mount a file system"
     command = ["unshare", "--mount", "sh", "-c", TRIAL]
-    try:
-        tried = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TRIAL_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"mounting a file system took longer than {TRIAL_TIMEOUT_S} s"
-    if tried.returncode:
-        *_, last = ["no reason given", *tried.stderr.splitlines()]
-        return f"not permitted here: {last}"
-    return None
+    return why_not("mounting a file system", TOOLS, command)
 
 
 class Disk:

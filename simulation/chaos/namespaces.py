@@ -6,7 +6,6 @@ host, and the kernel takes it all down with the last process. Where `unshare` ma
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Collection
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-from simulation.chaos.processes import COMMAND_TIMEOUT_S, begun, end, run
+from simulation.chaos.processes import COMMAND_TIMEOUT_S, begun, end, run, why_not
 from simulation.chaos.proxy import Address
 from simulation.chaos.wire import Pair
 
@@ -68,24 +67,7 @@ def unsharing() -> list[str]:
 @cache
 def missing() -> str | None:
     """Why namespaces cannot be used here; None if they can. Tries it in one that is thrown away."""
-    absent = [f"{tool} ({package})" for tool, package in TOOLS.items() if not shutil.which(tool)]
-    if absent:
-        return f"missing programs: {', '.join(absent)}"
-    try:
-        tried = subprocess.run(
-            [*unsharing(), "sh", "-c", TRIAL],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"setting up a namespace took longer than {COMMAND_TIMEOUT_S} s"
-    if tried.returncode:
-        *_, last = ["no reason given", *tried.stderr.splitlines()]
-        return f"not permitted here: {last}"
-    return None
+    return why_not("setting up a namespace", TOOLS, [*unsharing(), "sh", "-c", TRIAL])
 
 
 class Namespaces:

@@ -33,6 +33,31 @@ def begin(
     )
 
 
+def why_not(what: str, tools: Mapping[str, str], command: list[str]) -> str | None:
+    """Return why `what` cannot be done here, tried by a command; None if it can.
+
+    `tools` are the programs that it needs, with the packages that have them.
+    """
+    absent = [f"{tool} ({package})" for tool, package in tools.items() if not shutil.which(tool)]
+    if absent:
+        return f"missing programs: {', '.join(absent)}"
+    try:
+        tried = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{what} took longer than {COMMAND_TIMEOUT_S} s"
+    if tried.returncode:
+        *_, last = ["no reason given", *tried.stderr.splitlines()]
+        return f"not permitted here: {last}"
+    return None
+
+
 def end(process: "subprocess.Popen[bytes]") -> None:
     """kill -9, and take its exit status."""
     process.kill()

@@ -6,7 +6,13 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from mdserver.cli.job_options import parsed_address, parsed_setting, refuse_secret, spark_size
+from mdserver.cli.job_options import (
+    SECRET,
+    parsed_address,
+    parsed_setting,
+    refuse_secret,
+    spark_size,
+)
 from mdserver.cli.job_sources import java_settings
 from mdserver.cli.main import mdserver
 
@@ -119,7 +125,7 @@ def test_names_of_secrets(name: str) -> None:
     ],
 )
 def test_names_of_what_is_no_secret(name: str) -> None:
-    refuse_secret(name, "--spark-option", "")
+    assert SECRET.search(name) is None
 
 
 def test_a_file_of_a_java_client(tmp_path: Path) -> None:

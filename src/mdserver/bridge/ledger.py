@@ -10,7 +10,8 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -117,6 +118,17 @@ def reason_of(error: KafkaException) -> str:
     return told.str() if isinstance(told, KafkaError) else str(told)
 
 
+@contextmanager
+def bridge_errors(topic: str) -> Iterator[None]:
+    """Raise what Kafka says of a topic, or that it is silent, as a BridgeError."""
+    try:
+        yield
+    except KafkaException as error:
+        raise BridgeError(f"{topic}: {reason_of(error)}") from None
+    except TimeoutError:
+        raise BridgeError(f"{topic}: Kafka does not answer") from None
+
+
 def unfit(partitions: int, policy: str | None) -> str | None:
     """Return why a topic cannot keep rows; None if it can."""
     if partitions != 1:
@@ -197,14 +209,10 @@ class Ledger:
     def load(self) -> dict[str, Any]:
         """Shut out earlier bridges of this name, and return the rows. Raises BridgeError."""
         admin = admin_client(self._properties, self._option)
-        try:
+        with bridge_errors(self._topic):
             self._require_topic(admin)
             self._producer.init_transactions(KAFKA_BRIDGE_PATIENCE_S)
             return self._read(self._end(admin))
-        except KafkaException as error:
-            raise BridgeError(f"{self._topic}: {reason_of(error)}") from None
-        except TimeoutError:
-            raise BridgeError(f"{self._topic}: Kafka does not answer") from None
 
     def _require_topic(self, admin: AdminClient) -> None:
         """Make the topic, or look whether the one that is there can keep rows."""

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 import msgspec
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-from mdserver.bridge.ledger import BridgeError, Ledger, admin_client, reason_of
+from mdserver.bridge.ledger import BridgeError, Ledger, admin_client, bridge_errors
 from mdserver.cluster.kafka_records import ProducedRecord
 from mdserver.limits import KAFKA_CALL_TIMEOUT_S
 from mdserver.pipeline.ship.topics import LINE, LineRecord, SentLines
@@ -72,12 +71,8 @@ def _size_max(properties: Mapping[str, str], topic: str) -> str:
     """
     resource = ConfigResource("topic", topic)
     admin = admin_client(properties, OPTION)
-    try:
+    with bridge_errors(topic):
         asked = admin.describe_configs([resource], request_timeout=KAFKA_CALL_TIMEOUT_S)
         most = int(asked[resource].result(KAFKA_CALL_TIMEOUT_S)["max.message.bytes"].value)
-        given = properties.get(SIZE_MAX, "")
-        return str(min(most, int(given)) if given.isdecimal() else most)
-    except KafkaException as error:
-        raise BridgeError(f"{topic}: {reason_of(error)}") from None
-    except TimeoutError:
-        raise BridgeError(f"{topic}: Kafka does not answer") from None
+    given = properties.get(SIZE_MAX, "")
+    return str(min(most, int(given)) if given.isdecimal() else most)

@@ -98,12 +98,15 @@ class Connection:
     def timer_due(self, now: int) -> None:
         """Hand the timer to the protocol."""
         if self.protocol is None:
-            reason = "The TLS handshake took too long."
-            refusals.tell(self.address, "no TLS connection", reason)
-            self.context.sessions.measures.refuse("no TLS connection")
+            self.refuse("no TLS connection", "The TLS handshake took too long.")
             self.abort()
         else:
             self.protocol.timer_due(now)
+
+    def refuse(self, what: str, reason: object) -> None:
+        """Tell operators that the client was refused, and count it."""
+        refusals.tell(self.address, what, reason)
+        self.context.sessions.measures.refuse(what)
 
     def give_time(self, duration: int) -> None:
         """Set the timer to `duration` (ns) from now, and count the client as heard now."""

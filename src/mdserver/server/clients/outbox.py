@@ -15,7 +15,8 @@ to be completed first.
 
 With TLS, what goes to the socket are the records that are made of the bytes when it is their turn
 (`EncryptedSocket.seal`). `unsent` then has the records of one write, which must all be sent, in
-order, and `rest` has the bytes after them, which were taken to be sent and have no records yet.
+order. `rest` has the bytes after those of one write, which were taken to be sent and have no
+records yet.
 
 An outbox is parked while `unsent` is not empty; without it there is no `rest`. From `Owner.parked`
 until `drain` returns True a task drains it, unless the connection is ending.
@@ -242,13 +243,13 @@ class Outbox:
         self.frames = []
         self.size = 0
         self.limit = self.limit_least
-        if self.tls is not None and len(wire) > WRITE_BYTES:
+        if len(wire) > WRITE_BYTES:
             self.rest = wire
             return self._drain_or_park()
         try:
             if self.tls is not None:
                 wire = self._sealed(wire)
-            sent = self.sock.send(wire) if len(wire) <= WRITE_BYTES else 0
+            sent = self.sock.send(wire)
         except BlockingIOError:
             sent = 0
         except OSError as error:
@@ -259,8 +260,6 @@ class Outbox:
                 self.traffic.sent += sent
             return True
         self.keep_unsent(wire, sent)
-        if len(wire) > WRITE_BYTES:
-            return self._drain_or_park()
         self.owner.parked()
         return False
 
@@ -295,13 +294,15 @@ class Outbox:
                 return False
             self.keep_unsent(unsent, sent)
 
-    def _next_write(self) -> bytes:
-        """Take what goes to the socket next: with TLS the records of one write."""
-        if self.tls is None:
-            return self._next()
+    def _next_write(self) -> bytes | memoryview:
+        """Take what goes to the socket next: the bytes of one write, with TLS their records."""
         wire = self.rest or self._next()
-        self.rest = memoryview(wire)[WRITE_BYTES:] if len(wire) > WRITE_BYTES else b""
-        return self._sealed(wire[:WRITE_BYTES]) if wire else b""
+        if len(wire) > WRITE_BYTES:
+            wire = memoryview(wire)
+            wire, self.rest = wire[:WRITE_BYTES], wire[WRITE_BYTES:]
+        else:
+            self.rest = b""
+        return self._sealed(wire) if wire and self.tls is not None else wire
 
     def _next(self) -> bytes:
         """Take what is to be sent next: control frame, frames, queue, and the goodbye last."""

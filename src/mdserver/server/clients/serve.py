@@ -8,7 +8,6 @@ import ssl
 
 import trio
 
-from mdserver.server.clients import refusals
 from mdserver.server.clients.admission import Admission
 from mdserver.server.clients.connection import Connection
 from mdserver.server.clients.requests import HttpRequests
@@ -52,6 +51,5 @@ async def _encrypt(connection: Connection, identity: ListenerCertificate) -> Non
     try:
         connection.sock = await identity.encrypt(connection.plain)
     except OSError as error:
-        refusals.tell(connection.address, "no TLS connection", error)
-        connection.context.sessions.measures.refuse("no TLS connection")
+        connection.refuse("no TLS connection", error)
         raise
