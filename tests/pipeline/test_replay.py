@@ -23,7 +23,7 @@ from mdserver.errors import MdserverError
 from mdserver.pipeline.common import delta, schema
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.replay import job
-from mdserver.pipeline.replay.job import Again, plan, publish, rows
+from mdserver.pipeline.replay.job import Again, plan, rows
 from mdserver.pipeline.replay.windows import ROW, Selection, windows
 from tests.live import live_server
 
@@ -229,30 +229,33 @@ def planned(times: Sequence[float]) -> Iterator[list[Again]]:
         yield [Again(after_s, Publish(subject="/replay/a", content=str(number)))]
 
 
+def arrivals(
+    address: str, subject: str, planned: Iterator[Sequence[Again]], count: int
+) -> list[float]:
+    """When each of `count` messages came back, counted from before the replay."""
+    arrived: list[float] = []
+
+    async def replayed() -> None:
+        with trio.fail_after(60):
+            async with Client([address]) as client, trio.open_nursery() as nursery:
+                subscription = client.subscribe(subject)
+                await subscription.confirmed()
+                began = trio.current_time()
+                nursery.start_soon(job.replay, address, None, planned)
+                for number in range(count):
+                    assert (await anext(subscription)).content == str(number)
+                    arrived.append(trio.current_time() - began)
+
+    trio.run(replayed)
+    return arrived
+
+
 def test_no_message_leaves_before_its_time(tmp_path: Path) -> None:
     """A burst, then a message every tenth of a second for two seconds."""
     times = [0.0] * 1_000 + [n / 10 for n in range(1, 21)]
 
-    async def replayed(address: str) -> list[float]:
-        arrived: list[float] = []
-        with trio.fail_after(60):
-            async with Client([address]) as client, trio.open_nursery() as nursery:
-                subscription = client.subscribe("/replay/a")
-                await subscription.confirmed()
-                began = trio.current_time()
-
-                async def receive() -> None:
-                    for number in range(len(times)):
-                        assert (await anext(subscription)).content == str(number)
-                        arrived.append(trio.current_time() - began)
-
-                nursery.start_soon(receive)
-                done = await publish(client, planned(times))
-                assert done.published == len(times)
-        return arrived
-
     with live_server(tmp_path) as server:
-        arrived = trio.run(replayed, server.url)
+        arrived = arrivals(server.url, "/replay/a", planned(times), len(times))
     assert all(at >= after_s for at, after_s in zip(arrived, times, strict=True))
 
 
@@ -263,22 +266,9 @@ def test_a_replay_at_ten_times_the_pace(tmp_path: Path) -> None:
     found = [row(START + n * pause_s * 1_000_000, seq=n, content=b"%d" % n) for n in range(count)]
     chosen = rows(table_of(tmp_path / "tables", [found]), Selection("/**"))
 
-    async def replayed(address: str) -> list[float]:
-        arrived: list[float] = []
-        with trio.fail_after(60):
-            async with Client([address]) as client, trio.open_nursery() as nursery:
-                subscription = client.subscribe("/replay/a/b")
-                await subscription.confirmed()
-                began = trio.current_time()
-                planned = plan(chosen, job.parse_speed(f"{speed}x"), "/replay")
-                nursery.start_soon(job.replay, address, None, planned)
-                for number in range(count):
-                    assert (await anext(subscription)).content == str(number)
-                    arrived.append(trio.current_time() - began)
-        return arrived
-
     with live_server(tmp_path) as server:
-        arrived = trio.run(replayed, server.url)
+        planned = plan(chosen, job.parse_speed(f"{speed}x"), "/replay")
+        arrived = arrivals(server.url, "/replay/a/b", planned, count)
     for number, at in enumerate(arrived):
         assert at >= number * pause_s / speed
     assert arrived[-1] < (count - 1) * pause_s

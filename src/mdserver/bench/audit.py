@@ -8,7 +8,7 @@ minute. A few receipts are wrong, and the audit has to name these and no other. 
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ import click
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
-from deltalake import write_deltalake
 
 from mdserver.bench import processes
 from mdserver.bench.processes import BenchError
+from mdserver.bench.tables import START_US, append_messages, append_rows
 from mdserver.pipeline.audit.job import AuditResult, run_audit
-from mdserver.pipeline.common import delta, schema, session
+from mdserver.pipeline.common import session
 
 SUBJECTS = 1_000
 FILE_SUBJECTS = 100
@@ -30,7 +30,6 @@ SUBJECTS_EACH = 10
 RANGES = 60
 """The receipts of a session about one subject: one a minute of an hour."""
 ALTERED = 7
-START_US = 1_764_000_000_000_000
 HOUR_US = 3_600_000_000
 
 
@@ -68,19 +67,7 @@ def write_messages(tables: Path, load: AuditLoad) -> list[Any]:
             "ts_server": START_US + seq * (HOUR_US // (load.each + 1)),
             "crc": np.concatenate([checksums[number] for number in numbers]),
         }
-        same: dict[str, Any] = {
-            "root": "bench",
-            "history": "h1",
-            "epoch": 1,
-            "content": b"x",
-            "text": True,
-            "compressed": False,
-            "retained": True,
-            "qos": "GUARANTEED",
-            "node": "n1",
-            "dt": "2025-11-24",
-        }
-        append_rows(tables, "messages", rows, given, same)
+        append_messages(tables, rows, given)
     return checksums
 
 
@@ -128,24 +115,6 @@ def write_receipts(tables: Path, load: AuditLoad, checksums: Sequence[Any]) -> i
     }
     append_rows(tables, "receipts", rows, given, same)
     return rows
-
-
-def append_rows(
-    tables: Path, name: str, rows: int, given: Mapping[str, Any], same: Mapping[str, Any]
-) -> None:
-    """Append rows to a table of an archive, without a journal, which would take much longer.
-
-    `given` and `same` are columns, of which the second have one value for all rows; others are
-    null.
-    """
-    arrays = [
-        pa.array(given[each.name]).cast(each.type)
-        if each.name in given
-        else pa.repeat(pa.scalar(same.get(each.name), each.type), rows)
-        for each in schema.TABLES[name]
-    ]
-    table = pa.Table.from_arrays(arrays, schema=schema.TABLES[name])
-    write_deltalake(delta.table(tables, name), table, mode="append")
 
 
 def check(result: AuditResult, receipts: int) -> None:

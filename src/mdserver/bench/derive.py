@@ -5,7 +5,6 @@ and a subscriber receives that. All three and the load share the processors, as 
 computer.
 """
 
-import os
 import sys
 import tempfile
 import time
@@ -98,7 +97,7 @@ class WatchedCourse(Course):
 
 def measure(load: DeriveLoad, progress: Callable[[str], None]) -> Row:
     """Return one row; raise BenchError if the job does not start or ends early."""
-    everywhere = os.sched_getaffinity(0)
+    everywhere = set(processes.ALLOWED)
     with tempfile.TemporaryDirectory(prefix="mdserver-derive-") as name:
         folder = Path(name)
         (folder / "rules.yaml").write_text(RULES, encoding="utf-8")

@@ -5,7 +5,6 @@ measurement's own are created and deleted.
 """
 
 import logging
-import os
 import secrets
 import sys
 import tempfile
@@ -54,7 +53,7 @@ def measure(load: DeriveLoad, servers: str, progress: Callable[[str], None]) -> 
             job = [sys.executable, "-m", "mdserver.cli.main", "pipeline", "derive"]
             job += ["--rules", f"{folder}/rules.yaml", "--tables", f"{folder}/tables"]
             job += ["--kafka", servers, "--topics", source, "--real-time", target]
-            with processes.started(job, on=os.sched_getaffinity(0)):
+            with processes.started(job, on=set(processes.ALLOWED)):
                 course = _run(load, servers, source, target, progress)
     finally:
         for gone in admin.delete_topics(topics).values():

@@ -191,6 +191,14 @@ def resident_kib(pid: int) -> int:
     return sum(found)
 
 
+def highest_resident_kib(pid: int) -> int:
+    """Return the most resident memory that a process had in KiB (proc(5), VmHWM), 0 if it ended."""
+    for row in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if row.startswith("VmHWM:"):
+            return int(row.split()[1])
+    return 0
+
+
 def cpu_s(pid: int) -> float:
     """Return the processor time that a process and its workers have used so far, in seconds.
 

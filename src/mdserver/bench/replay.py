@@ -22,8 +22,8 @@ from attrs import frozen
 from rich.console import Console
 
 from mdserver.bench import processes
-from mdserver.bench.audit import append_rows
 from mdserver.bench.processes import BenchError
+from mdserver.bench.tables import START_US, append_messages
 from mdserver.client import Client
 from mdserver.errors import MdserverError, leaves
 from mdserver.limits import KB
@@ -34,7 +34,6 @@ PACE_EVERY = 1_000
 """One in so many messages is about the subject whose arrivals are noted."""
 CONTENT = b"x" * 128
 FILE_ROWS = 200_000
-START_US = 1_764_000_000_000_000
 US = 1_000_000
 SETTLING_S = 1.0
 SPAN_S = 10.0
@@ -84,24 +83,12 @@ def write_tables(tables: Path, load: ReplayLoad) -> None:
             "seq": number + 1,
             "ts_server": START_US + number * US // load.rate,
         }
-        same: dict[str, Any] = {
-            "root": "bench",
-            "history": "h1",
-            "epoch": 1,
-            "content": CONTENT,
-            "text": True,
-            "compressed": False,
-            "retained": True,
-            "qos": "GUARANTEED",
-            "node": "n1",
-            "dt": "2025-11-24",
-        }
-        append_rows(tables, "messages", len(number), given, same)
+        append_messages(tables, len(number), given, CONTENT)
 
 
 def measure(tables: Path, load: ReplayLoad) -> ReplayFound:
     """Replay the table at its own pace. Raises BenchError if messages are missing."""
-    everywhere = os.sched_getaffinity(0)
+    everywhere = set(processes.ALLOWED)
     with processes.started(processes.server_command(()), on=everywhere) as server:
         url = f"http://127.0.0.1:{processes.server_port(server)}"
         job = [sys.executable, "-m", "mdserver.cli.main", "pipeline", "replay"]
@@ -131,9 +118,9 @@ async def _replay(job: Sequence[str], url: str, load: ReplayLoad) -> ReplayFound
                 came.extend([time.perf_counter()] * len(messages))
 
         nursery.start_soon(note)
-        with processes.started(with_server, on=os.sched_getaffinity(0)) as process:
+        with processes.started(with_server, on=set(processes.ALLOWED)) as process:
             while process.poll() is None:
-                resident = max(resident, _highest_kib(process.pid))
+                resident = max(resident, processes.highest_resident_kib(process.pid))
                 await trio.sleep(POLL_S)
             assert process.stdout is not None
             published = json.loads(process.stdout.read() or b"{}").get("published", 0)
@@ -160,14 +147,6 @@ def _found(came: Sequence[float], load: ReplayLoad, resident_kib: int) -> Replay
         span_pace=round(float(spans[np.argmax(abs(spans - 1))]) if len(spans) else 1.0, 5),
         late_ms=round(float((arrived - planned)[from_:].max() * 1_000), 1),
     )
-
-
-def _highest_kib(pid: int) -> int:
-    """Return the most resident memory that a process had (proc(5), VmHWM), 0 if it has ended."""
-    for row in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if row.startswith("VmHWM:"):
-            return int(row.split()[1])
-    return 0
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

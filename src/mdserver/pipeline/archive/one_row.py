@@ -23,15 +23,10 @@ from pyspark.sql import functions as f
 from mdserver.pipeline.common import parquet, places
 from mdserver.pipeline.common import tables as archive
 from mdserver.pipeline.common.places import Tables
-from mdserver.pipeline.common.rewrite import files_of
 
 SAME_MESSAGE = ["history", "subject", "epoch", "seq", "crc"]
 """The columns in which rows of the same message are equal, and of others are not."""
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-CUT_US = 1_000
-"""Delta's log may have times cut to milliseconds."""
-
-
 MEMBERS_MAX = 1_000
 """Of more members the times are not told apart. No cluster has so many."""
 
@@ -88,15 +83,11 @@ def _to_compare(members: Sequence[Row], tables: Tables) -> list[str]:
     """Return the files of the table that may have messages of a batch."""
     if not any(each["rows"] for each in members):
         return []
-    files = files_of(archive.opened(tables, "messages"))
     timed = [each for each in members if each["first"] is not None]
     if timed and len(members) <= MEMBERS_MAX and not any(each["untimed"] for each in members):
         first, last = (
             EPOCH + dt.timedelta(microseconds=us)
-            for us in (
-                min(each["first"] for each in timed) - CUT_US,
-                max(each["last"] for each in timed),
-            )
+            for us in (min(each["first"] for each in timed), max(each["last"] for each in timed))
         )
-        files = [file for file in files if file.may_have("ts_pub", first, last)]
-    return [file.path for file in files]
+        return archive.files_within(tables, "messages", {"ts_pub": (first, last)})
+    return archive.files_within(tables, "messages")

@@ -22,12 +22,9 @@ from attrs import define, field
 from mdserver.pipeline.common import places
 from mdserver.pipeline.common import tables as archive
 from mdserver.pipeline.common.places import Tables
-from mdserver.pipeline.common.rewrite import files_of
 
 PLACE = ["subject", "epoch", "seq"]
 KEY = ["subject", "epoch"]
-CUT = dt.timedelta(milliseconds=1)
-"""Delta's log may have times cut to milliseconds."""
 
 
 @define
@@ -61,14 +58,11 @@ class WrittenRanges:
             return True
         if not self._ranges:
             return False
-        near = files_of(archive.opened(tables, "messages"))
-        if not self._untimed:
-            assert self._first is not None
-            near = [file for file in near if file.may_have("ts_pub", self._first - CUT, self._last)]
+        span = None if self._untimed else {"ts_pub": (self._first, self._last)}
         # One at a time: ranges of the table's files may overlap, as members' journals do.
         written = _joined(self._ranges)
-        for file in near:
-            with places.readable(tables, "messages", [file.path]) as (copy,):
+        for path in archive.files_within(tables, "messages", span):
+            with places.readable(tables, "messages", [path]) as (copy,):
                 there = _ranges(_placed(copy, PLACE))
             if _overlap([written, there]):
                 return True

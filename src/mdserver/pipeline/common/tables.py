@@ -30,6 +30,24 @@ def opened(tables: Tables, name: str) -> DeltaTable:
     return delta.opened(tables, name)
 
 
+def files_within(
+    tables: Tables, name: str, within: Mapping[str, tuple[Any, Any]] | None = None
+) -> list[str]:
+    """Return the files of the table's present version that may have rows between the bounds.
+
+    `within` has the least and the greatest value of columns, both included; times have a time zone.
+    The paths are relative to the table. Raises what `opened` does.
+    """
+    return [
+        file.path
+        for file in files_of(opened(tables, name))
+        if all(
+            file.may_have(column, _before(least), greatest)
+            for column, (least, greatest) in (within or {}).items()
+        )
+    ]
+
+
 def frame(
     spark: SparkSession,
     tables: Tables,
@@ -48,14 +66,7 @@ def frame(
     `places.at_hand`.
     """
     bounds = within or {}
-    files = [
-        file.path
-        for file in files_of(opened(tables, name))
-        if all(
-            file.may_have(column, _before(least), greatest)
-            for column, (least, greatest) in bounds.items()
-        )
-    ]
+    files = files_within(tables, name, bounds)
     rows = parquet.read(spark, name, places.paths(tables, name, files))
     for column, (least, greatest) in bounds.items():
         rows = rows.where(f.col(column).between(f.lit(least), f.lit(greatest)))
@@ -66,7 +77,7 @@ def frame(
 
 
 def _before(least: Any) -> Any:
-    """Return a least value to compare with statistics, which have times cut to milliseconds."""
+    """Return a least value to compare with statistics, which may have times cut to milliseconds."""
     return least - dt.timedelta(milliseconds=1) if isinstance(least, dt.datetime) else least
 
 
