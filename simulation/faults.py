@@ -286,7 +286,7 @@ class Faults:
 
         def look() -> None:
             node = member.node
-            votes = node is not None and node.settings.is_seed
+            votes = member.name in world.seeds
             if node is not None and votes and not node.statistics().not_voting:
                 world.cover("readmitted or joined anew")
                 return
@@ -399,4 +399,4 @@ def whole(seeds: "list[Member]", members: "Iterable[Member]") -> bool:
         logs = [node.group_statistics(index) for node in nodes]
         if min(log.length for log in logs) < committed or len({log.log_epoch for log in logs}) > 1:
             return False
-    return not any(not node.settings.is_seed or node.statistics().unverified for node in nodes)
+    return not any(node.statistics().unverified for node in nodes)

@@ -207,7 +207,7 @@ def answered_by_anybody(original: Callable[..., None]) -> Any:
         for item in message.items:
             group = self.groups[item.group]
             if item.recovering and group.votes_here and group.coordinator is None:
-                seeds = self._settings.seeds
+                seeds = self._members.seeds.names
                 mine = Coordinator(item.group, group.log.epoch, group.log, seeds, 0)
                 synced = group.transfer.synced(mine, 0, message.incarnation)
                 self._outgoing.send((peer,), Sync([synced]))
@@ -336,7 +336,7 @@ def half_of_the_positions_are_told(original: Callable[..., dict[str, Numbers]]) 
 
 def readmitted_by_seeds_only(original: Callable[..., None]) -> Any:
     def sync_request(self: Coordinators, peer: str, request: SyncRequest) -> None:
-        if self._settings.is_seed or not request.returning:
+        if self._members.seeds.include_me or not request.returning:
             original(self, peer, request)
 
     return sync_request
@@ -403,13 +403,12 @@ def promised_to_an_order(original: Callable[..., None]) -> Any:
 
 def in_sight_is_enough(_: object) -> Any:
     def full_attendance(self: Election) -> bool:
-        settings, members = self._settings, self._members
+        members = self._members
         return not self.groups.record_lost and all(
             members.alive(seed, self._outgoing.now)
             and members.peers[seed].not_voting is not None
             and not members.peers[seed].record_lost
-            for seed in settings.seeds
-            if seed != settings.me
+            for seed in members.seeds.others
         )
 
     return full_attendance

@@ -141,7 +141,7 @@ class World:
         """No majority may lean on a coordinator's own seed whose promise is not on its disk yet."""
         node, group, epoch = member.node, int(values["group"]), int(values["epoch"])
         assert node is not None
-        if not node.settings.is_seed or member.promised_on_disk(group) >= epoch:
+        if member.name not in self.seeds or member.promised_on_disk(group) >= epoch:
             return
         acked = node.group_statistics(group).acked
         others = [s for s, n in acked.items() if s != member.name and n >= values["committed"]]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mdserver.cluster.membership import Membership
 from mdserver.cluster.messages import Heartbeat, Hello, MembersListed
+from mdserver.cluster.seeds import Seeds
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.limits import (
     MEMBER_NAME_CHARS_MAX,
@@ -22,6 +23,11 @@ ME, A, B, C = "me:1", "a:1", "b:1", "c:1"
 SETTINGS = ClusterSettings(ME, (ME, A, B))
 SUSPECT = SETTINGS.suspect
 NOW = 1_000 * NS_PER_S
+
+
+def membership(settings: ClusterSettings = SETTINGS) -> Membership:
+    """What a member knows of others at its start."""
+    return Membership(settings, Seeds(settings.me, settings.seeds))
 
 
 def heartbeat(**said: Any) -> Heartbeat:
@@ -46,7 +52,7 @@ def heartbeat(**said: Any) -> Heartbeat:
 
 def members(*linked: str, **said: Any) -> Membership:
     """A member that heard these at `NOW`."""
-    found = Membership(SETTINGS)
+    found = membership()
     for name in linked:
         found.up(name, NOW)
         found.hello(name, Hello(1, True, f"c-{name}", {}, ()))
@@ -115,7 +121,7 @@ def test_members_beyond_the_list_are_forgotten_and_configured_ones_are_not() -> 
 @pytest.mark.parametrize(("linked", "quorum"), [((), False), ((A,), True), ((C,), False)])
 def test_a_majority_of_seeds_is_a_quorum(linked: tuple[str, ...], quorum: bool) -> None:
     settings = ClusterSettings(ME, (ME, A, B, C))
-    found = Membership(settings)
+    found = membership(settings)
     for name in linked:
         found.up(name, NOW)
     assert settings.seeds == (ME, A, B)
@@ -134,7 +140,7 @@ def test_seeds_vote_in_the_groups_that_they_say() -> None:
 
 
 def test_a_member_that_says_nothing_of_its_groups_yet_votes_in_none() -> None:
-    found = Membership(SETTINGS)
+    found = membership()
     found.up(A, NOW)
     assert found.alive(A, NOW)
     assert found.voting(0, NOW, here=True) == [ME]
@@ -222,7 +228,7 @@ def test_that_others_are_missed_than_before_is_news() -> None:
 
 def test_the_number_of_a_start_is_remembered_of_the_incarnation_that_is_known_only() -> None:
     """A member that lost its record says a lower incarnation: its start is none of the known."""
-    found = Membership(SETTINGS)
+    found = membership()
     found.up(A, NOW)
     assert found.hello(A, Hello(5, True, "c", {}, (), 77))
     assert found.peers[A].start == 77
@@ -231,7 +237,7 @@ def test_the_number_of_a_start_is_remembered_of_the_incarnation_that_is_known_on
 
 
 def test_a_member_that_is_dropped_from_the_list_is_forgotten_once_it_went() -> None:
-    found = Membership(ClusterSettings(ME, (ME, A, B, C)))
+    found = membership(ClusterSettings(ME, (ME, A, B, C)))
     found.up(C, NOW)
     found.relist(MembersListed((ME, A, B), {A: "a:2"}))
     assert (list(found.listed), found.moved) == ([ME, A, B], {A: "a:2"})
@@ -246,7 +252,7 @@ def test_a_member_that_is_dropped_from_the_list_is_forgotten_once_it_went() -> N
 
 
 def test_a_member_is_known_as_soon_as_it_is_listed() -> None:
-    found = Membership(SETTINGS)
+    found = membership()
     assert found.stranger(C)
     found.relist(MembersListed((ME, A, B, C), {}))
     assert not found.stranger(C)
@@ -265,10 +271,10 @@ EVENTS = st.one_of(
 
 @given(st.lists(EVENTS))
 def test_lists_change_who_is_known_and_never_who_votes(events: list[tuple[str, Any]]) -> None:
-    found, now = Membership(ClusterSettings(ME, (ME, A, B, C), 3)), NOW
+    found, now = membership(ClusterSettings(ME, (ME, A, B, C), 3)), NOW
     for kind, what in events:
         if kind == "list":
-            found.relist(MembersListed((*found.seeds, *what), {}))
+            found.relist(MembersListed((*found.seeds.names, *what), {}))
         elif kind == "up":
             found.up(what, now)
         elif kind == "down" and what in found.peers:
@@ -276,7 +282,7 @@ def test_lists_change_who_is_known_and_never_who_votes(events: list[tuple[str, A
         elif kind == "wait":
             now += what * NS_PER_S
             found.forget_gone(now)
-        assert found.seeds == (ME, A, B)
+        assert found.seeds.names == (ME, A, B)
         linked = {name for name, peer in found.peers.items() if peer.up}
         assert {A, B, *found.listed, *linked} - {ME} <= set(found.peers)
         assert ME not in found.peers

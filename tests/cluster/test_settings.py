@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from mdserver.cluster.seeds import Seeds
 from mdserver.cluster.settings import ClusterSettings, alone, delay
 
 
@@ -26,27 +27,27 @@ def members(count: int) -> tuple[str, ...]:
 def test_the_first_members_vote(count: int, seed_count: int, seeds: int, majority: int) -> None:
     settings = ClusterSettings("m1:1", members(count), seed_count)
     assert settings.seeds == members(count)[:seeds]
-    assert settings.majority == majority
+    found = Seeds(settings.me, settings.seeds)
+    assert found.majority == majority
     assert 2 * majority > seeds
-    assert settings.is_seed
+    assert found.include_me
 
 
 def test_a_member_beyond_the_seeds_or_the_list_does_not_vote() -> None:
-    assert not ClusterSettings("m4:1", members(4)).is_seed
-    assert not ClusterSettings("new:1", members(4)).is_seed
+    for name in ("m4:1", "new:1"):
+        assert name not in ClusterSettings(name, members(4)).seeds
 
 
 def test_nobody_votes_in_standard_mode_and_one_member_is_no_single_server() -> None:
     settings = ClusterSettings("m1:1", members(1), guaranteed=False)
     assert settings.seeds == ()
-    assert not settings.is_seed
     assert not settings.single
 
 
 def test_a_single_server_is_a_majority_by_itself() -> None:
     settings = alone("here")
     assert settings.single
-    assert (settings.seeds, settings.majority) == (("here",), 1)
+    assert settings.seeds == ("here",)
     assert (settings.writes_wal, settings.acks_wait_for_wal) == (False, False)
 
 

@@ -103,7 +103,7 @@ def test_members_share_the_groups_without_a_vote_or_a_disk() -> None:
     ]
     assert {vote.epoch for record in records for vote in record.promised} == {0}
     assert not any(disk.wal for disk in cluster.disks.values())
-    assert not any(member.node.settings.is_seed for member in cluster.members.values())
+    assert not any(member.node.seeds.include_me for member in cluster.members.values())
 
 
 @pytest.mark.parametrize("contact", range(3))

@@ -247,7 +247,7 @@ class Voter(MemberPart):
         groups, storage = self.groups, self._storage
         # A candidate with another list of members may take this one for a seed. Only majorities of
         # the same seeds are certain to have a seed in common, so this member promises nothing.
-        if not self._settings.is_seed:
+        if not self._members.seeds.include_me:
             return
         # The quorum that takes a seed back is made of other seeds only (spec: `Readmit!RPromise`):
         # its own promise would be worth what its lost record is worth.

@@ -130,7 +130,7 @@ class AdminCommands(MemberPart):
             "address": address,
             "at": self._members.moved.get(address, address),
             "name": name,
-            "seed": address in self._settings.seeds,
+            "seed": address in self._members.seeds.names,
         }
         if address == self._settings.me:
             groups, members = self.groups, self._members
@@ -190,7 +190,7 @@ class AdminCommands(MemberPart):
         A member that is drained is about to be stopped, so its vote is not relied on.
         """
         drained = [name for name in self._drained_members() if name != member]
-        if member in self._settings.seeds:
+        if member in self._members.seeds.names:
             broken = self.breaks(member) or self.breaks(member, drained)
             if broken:
                 return broken
@@ -234,11 +234,11 @@ class AdminCommands(MemberPart):
         gone = dict.fromkeys((member, *drained))
         for group in self.groups:
             left = [seed for seed in group.voting() if seed not in gone]
-            if 2 * len(left) <= len(self._settings.seeds):
+            if 2 * len(left) <= len(self._members.seeds.names):
                 before = f"{self._called(*drained)} drained already: " if drained else ""
                 return (
                     f"{before}without {self._called(member)} only {len(left)} of "
-                    f"{len(self._settings.seeds)} seeds would vote in group {group.index}: "
+                    f"{len(self._members.seeds.names)} seeds would vote in group {group.index}: "
                     "wait until the others are back, or use --force"
                 )
         return None
@@ -257,8 +257,8 @@ class AdminCommands(MemberPart):
 
     def _readmit(self, member: str) -> str | None:
         """Give a LOST seed the operator's word; return why that is refused, None if it is not."""
-        if member not in self._settings.seeds:
-            seeds = ", ".join(self._called(seed) for seed in self._settings.seeds)
+        if member not in self._members.seeds.names:
+            seeds = ", ".join(self._called(seed) for seed in self._members.seeds.names)
             return f"{self._called(member)} is no seed; the seeds are {seeds}"
         if member == self._settings.me:
             if not self.groups.record_lost:
@@ -316,9 +316,9 @@ class AdminCommands(MemberPart):
         heard a majority of seeds first: at least one of them knows of its last loss, if there was
         one, so the word is about that loss and about no earlier one.
         """
-        seeds = [seed for seed in self._settings.seeds if seed != self._settings.me]
+        seeds = self._members.seeds.others
         heard = sum(self._members.peers[seed].greeted for seed in seeds)
-        if heard + 1 < self._settings.majority:
+        if heard + 1 < self._members.seeds.majority:
             return f"{self._called(self._settings.me)} sees no majority of the seeds"
         self._outgoing.log("readmit", incarnation=self._storage.votes.incarnation)
         self.groups.readmit()
@@ -349,7 +349,7 @@ class AdminCommands(MemberPart):
         voting, lost = self.groups[group].voting(), self.groups.record_lost
         hopeful = [
             seed
-            for seed in self._settings.seeds
+            for seed in self._members.seeds.names
             if self._members.alive(seed, now)
             and (
                 seed in voting
@@ -358,12 +358,14 @@ class AdminCommands(MemberPart):
                 )
             )
         ]
-        return led and len(hopeful) >= self._settings.majority
+        return led and len(hopeful) >= self._members.seeds.majority
 
     def _start_cold(self, silent: list[int]) -> str | None:
         """Start groups with the seeds in sight; return why that is refused, None if it is not."""
-        left = sum(self._members.alive(seed, self._outgoing.now) for seed in self._settings.seeds)
-        if left < self._settings.majority:
+        left = sum(
+            self._members.alive(seed, self._outgoing.now) for seed in self._members.seeds.names
+        )
+        if left < self._members.seeds.majority:
             return f"only {left} seeds are in sight: a majority is needed to start anything"
         self._election.cold_start(silent, left)
         return None
@@ -381,7 +383,7 @@ class AdminCommands(MemberPart):
                 f"{len(silent)} groups would start with the best log that a seed in sight still "
                 "holds; acknowledged messages that only others hold would be lost"
             )
-        if not self._settings.is_seed:
+        if not self._members.seeds.include_me:
             return f"{self._called(self._settings.me)} is no seed: give the command to a seed"
         refused = self._start_cold(silent)
         if refused is None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from mdserver.cluster.group import Group
     from mdserver.cluster.outgoing import Outgoing
+    from mdserver.cluster.seeds import Seeds
     from mdserver.cluster.settings import ClusterSettings
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.cluster.wal import WalBuffer
@@ -57,6 +58,7 @@ class Ballots:
         "_group",
         "_outgoing",
         "_rng",
+        "_seeds",
         "_settings",
         "_storage",
         "_wal",
@@ -71,6 +73,7 @@ class Ballots:
         self,
         group: "Group",
         settings: "ClusterSettings",
+        seeds: "Seeds",
         outgoing: "Outgoing",
         storage: "StableStorage",
         wal: "WalBuffer",
@@ -79,6 +82,7 @@ class Ballots:
         votes = storage.votes
         self._group = group
         self._settings = settings
+        self._seeds = seeds
         self._outgoing = outgoing
         self._storage = storage
         self._wal = wal
@@ -194,8 +198,8 @@ class Ballots:
         self.newest_epoch = epoch
         patience = (settings.suspect + delay(settings, self._rng, 3)) << self.timed_out
         deadline = self._outgoing.now + patience
-        coordinator = Coordinator(group.index, epoch, group.log, settings.seeds, deadline)
-        coordinator.own = settings.me if settings.is_seed else ""
+        coordinator = Coordinator(group.index, epoch, group.log, self._seeds.names, deadline)
+        coordinator.own = settings.me if self._seeds.include_me else ""
         coordinator.refusals = self._outgoing.refusals
         group.coordinator = coordinator
         return coordinator

@@ -79,7 +79,7 @@ class Copying(MemberPart):
 
         A copy without a state, of another history, or behind what is here is dropped.
         """
-        if self._settings.is_seed:
+        if self._members.seeds.include_me:
             return  # it never asked
         first: dict[str, list[int]] = {}
         # A candidate here shares the log, which it may just have adopted: a copy is older.

@@ -103,7 +103,7 @@ class Election(MemberPart):
         weights = members.weights(now)
         if not weights:
             # No member is ready yet: the seeds start the cluster, with or without a log.
-            weights = {seed: 1 for seed in settings.seeds if members.alive(seed, now)}
+            weights = {seed: 1 for seed in members.seeds.names if members.alive(seed, now)}
         mine: list[int] = []
         for group in leaderless:
             group.ballots.leaderless_since = group.ballots.leaderless_since or now
@@ -133,7 +133,7 @@ class Election(MemberPart):
         (docs/cluster.md, "Older copies").
         """
         now, settings = self._outgoing.now, self._settings
-        peers = [self._members.peers[seed] for seed in settings.seeds if seed != settings.me]
+        peers = [self._members.peers[seed] for seed in self._members.seeds.others]
         unverified = self.groups.unverified or any(peer.up and peer.unverified for peer in peers)
         if not unverified or all(peer.up and peer.not_voting is not None for peer in peers):
             self._awaiting_since = None
@@ -166,7 +166,7 @@ class Election(MemberPart):
             elif coordinator.state is CoordinatorState.PRE_VOTING:
                 again.append(group.ballots.ballot(PreVoteItem, coordinator))
         if again:
-            self._outgoing.send(self._settings.seeds, PreVote(again))
+            self._outgoing.send(self._members.seeds.names, PreVote(again))
 
     # The candidate
 
@@ -176,7 +176,7 @@ class Election(MemberPart):
         for index in groups:
             ballots = self.groups[index].ballots
             items.append(ballots.ballot(PreVoteItem, ballots.stand()))
-        self._outgoing.send(self._settings.seeds, PreVote(items))
+        self._outgoing.send(self._members.seeds.names, PreVote(items))
 
     def force(
         self,
@@ -204,7 +204,7 @@ class Election(MemberPart):
             items.append(ballots.ballot(PrepareItem, coordinator))
         if items:
             prepare = Prepare(items, readmit or {}, cold, ordered)
-            self._outgoing.send(self._settings.seeds, prepare)
+            self._outgoing.send(self._members.seeds.names, prepare)
 
     def pre_vote_granted(self, seed: str, granted: PreVoteGranted) -> None:
         """Ask for promises in the groups in which a majority of seeds would give them."""
@@ -214,7 +214,7 @@ class Election(MemberPart):
             if isinstance(reply, PrepareItem):
                 items.append(reply)
         if items:
-            self._outgoing.send(self._settings.seeds, Prepare(items, {}, False))
+            self._outgoing.send(self._members.seeds.names, Prepare(items, {}, False))
 
     def promise(self, seed: str, promise: Promise) -> list[Coordinator]:
         """Count a seed's promises; return the coordinators that thereby adopted the best log.
@@ -257,7 +257,7 @@ class Election(MemberPart):
             group.ballots.newest_epoch, self._highest_promise(ordered=False)
         )
         self.round_history = new_history(self._rng, group.ballots.newest_epoch + 1)
-        self.force([index], cold=True, needed=self._settings.majority)
+        self.force([index], cold=True, needed=self._members.seeds.majority)
 
     def _look_for_cold_start(self, leaderless: list[int]) -> None:
         """Start groups anew once every seed is in contact and still too few of them vote.
@@ -266,7 +266,7 @@ class Election(MemberPart):
         operator decides (spec: "every seed attends").
         """
         settings, now = self._settings, self._outgoing.now
-        if not settings.is_seed or not self._full_attendance():
+        if not self._members.seeds.include_me or not self._full_attendance():
             self._outgoing.refuse(Guard.COLD_INCOMPLETE)
             self._attended_since = None
             return
@@ -279,7 +279,7 @@ class Election(MemberPart):
         # In a cluster that ran before, a coordinator that survived may still be taking seeds back.
         if self._attended_since + grace > now:
             return
-        if settings.seeds[0] != settings.me:
+        if self._members.seeds.names[0] != settings.me:
             return  # one candidate is enough: each needs the promises of all seeds
         self.cold_start(leaderless)
 
@@ -307,7 +307,7 @@ class Election(MemberPart):
                 group.ballots.newest_epoch = max(group.ballots.newest_epoch, highest)
             # No seed promised any epoch above: the id is newer than those of all earlier rounds.
             self.round_history = self.first_history or new_history(self._rng, highest + 1)
-            needed = needed or len(self._settings.seeds)
+            needed = needed or len(self._members.seeds.names)
             self.force(silent, cold=True, ordered=ordered, needed=needed)
 
     def _stands(self, index: int) -> bool:
@@ -328,7 +328,7 @@ class Election(MemberPart):
         )
         admitted = [
             storage.admitted if seed == self._settings.me else peers[seed].admitted
-            for seed in self._settings.seeds
+            for seed in self._members.seeds.names
         ]
         whole = all(admitted) or not (any(admitted) or ordered)
         if whole:
@@ -341,14 +341,17 @@ class Election(MemberPart):
 
     def _full_attendance(self) -> bool:
         """Return whether every seed is in sight, has said how it stands, and has its record."""
-        settings, members = self._settings, self._members
-        if not settings.is_seed or self.groups.record_lost or not self.groups.standing_known:
+        members = self._members
+        if (
+            not members.seeds.include_me
+            or self.groups.record_lost
+            or not self.groups.standing_known
+        ):
             return False
-        others = [seed for seed in settings.seeds if seed != settings.me]
         return all(
             members.alive(seed, self._outgoing.now)
             and members.peers[seed].standing_known
             and members.peers[seed].not_voting is not None
             and not members.peers[seed].record_lost
-            for seed in others
+            for seed in members.seeds.others
         )

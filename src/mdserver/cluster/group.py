@@ -156,10 +156,12 @@ class Group:
         self.history = ""
         self.leadership = Leadership()
         self.acceptor = (
-            Acceptor(index, votes, self.log, outgoing.refusals) if settings.is_seed else None
+            Acceptor(index, votes, self.log, outgoing.refusals)
+            if members.seeds.include_me
+            else None
         )
         self.coordinator: Coordinator | None = None
-        self.ballots = Ballots(self, settings, outgoing, storage, wal, rng)
+        self.ballots = Ballots(self, settings, members.seeds, outgoing, storage, wal, rng)
         self.transfer = Transfer(self, settings, outgoing, storage, wal)
         self.standard = not settings.guaranteed
         self.succession = Succession(self, settings.me, members, outgoing)
@@ -198,7 +200,7 @@ class Group:
     @property
     def votable(self) -> bool:
         """Return whether a majority of seeds is in sight and votes."""
-        return 2 * len(self.voting()) > len(self._settings.seeds)
+        return 2 * len(self.voting()) > len(self._members.seeds.names)
 
     # What others say
 

@@ -131,16 +131,15 @@ class Groups(list[Group]):
         may be an empty one after a loss that it has not noticed, and it promises no cold start
         (`Guard.PREPARE_COLD_EARLY`).
         """
-        settings = self._settings
         if (
             self._storage.votes.admitted
-            or not settings.is_seed
+            or not self._members.seeds.include_me
             or self.record_lost
             or self.returning
         ):
             return True
         peers = self._members.peers
-        return all(peers[seed].greeted for seed in settings.seeds if seed != settings.me)
+        return all(peers[seed].greeted for seed in self._members.seeds.others)
 
     def lose(self) -> None:
         """Stop voting until readmitted: others know more of this seed than its record does.

@@ -81,7 +81,7 @@ class Guaranteed(MemberPart):
         Its vote record is then an older copy or a new one, and says too little of its promises.
         """
         known, votes = hello.known.get(self._settings.me, 0), self._storage.votes
-        if not self._settings.is_seed or not known:
+        if not self._members.seeds.include_me or not known:
             return
         if votes.admitted or self.groups.returning:
             missed = known > votes.incarnation
@@ -117,7 +117,7 @@ class Guaranteed(MemberPart):
         """
         self._outgoing.refuse(Guard.HELLO_OLDER)
         later = self._members.peers[peer].incarnation
-        if peer in self._settings.seeds and self._storage.note({peer: later}):
+        if peer in self._members.seeds.names and self._storage.note({peer: later}):
             self._outgoing.log("seed is an older copy", seed=peer, incarnation=hello.incarnation)
         self._compare_own(peer, hello)
 
@@ -142,7 +142,7 @@ class Guaranteed(MemberPart):
 
     def heartbeat(self, peer: str, heartbeat: msg.Heartbeat) -> None:
         """Remember the incarnations of seeds, and compare logs."""
-        if heartbeat.admitted and peer in self._settings.seeds:
+        if heartbeat.admitted and peer in self._members.seeds.names:
             told, storage = self._members.peers[peer], self._storage
             votes, news = storage.votes, storage.note({peer: told.incarnation})
             # Others may have told of the incarnation before, but only the seed itself tells the

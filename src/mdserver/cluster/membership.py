@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mdserver.cluster.messages import Heartbeat, Hello, LedGroup, MembersListed
+    from mdserver.cluster.seeds import Seeds
     from mdserver.cluster.settings import ClusterSettings
 
 
@@ -123,9 +124,9 @@ class Membership:
         "weight",
     )
 
-    def __init__(self, settings: "ClusterSettings") -> None:
+    def __init__(self, settings: "ClusterSettings", seeds: "Seeds") -> None:
         self.me = settings.me
-        self.seeds = settings.seeds
+        self.seeds = seeds
         self.joined = False
         self.weight = 0 if settings.learner else 1
         self._suspect = settings.suspect
@@ -141,7 +142,7 @@ class Membership:
 
         The seeds are not taken from it: who votes does not change while a member runs.
         """
-        self.listed = dict.fromkeys((*self.seeds, *listed.members, self.me))
+        self.listed = dict.fromkeys((*self.seeds.names, *listed.members, self.me))
         self.moved = dict(listed.moved)
         for name in self.listed:
             if name != self.me and name not in self.peers:
@@ -203,7 +204,7 @@ class Membership:
         A member of an earlier version would not raise the floor, and as a coordinator would give
         numbers a second time. A seed that is away may be of one.
         """
-        others = dict.fromkeys((*self.seeds, *linked) if seeds else linked)
+        others = dict.fromkeys((*self.seeds.names, *linked) if seeds else linked)
         return all(self.peers[name].forgets for name in others if name != self.me)
 
     def heartbeat(self, name: str, heartbeat: "Heartbeat") -> bool:
@@ -297,12 +298,12 @@ class Membership:
 
     def quorum(self, now: int) -> bool:
         """Return whether a majority of seeds is in sight."""
-        return 2 * sum(self.alive(seed, now) for seed in self.seeds) > len(self.seeds)
+        return 2 * sum(self.alive(seed, now) for seed in self.seeds.names) > len(self.seeds.names)
 
     def voting(self, group: int, now: int, *, here: bool) -> list[str]:
         """Return the seeds in sight that vote in a group; `here`: this member does."""
         found: list[str] = []
-        for seed in self.seeds:
+        for seed in self.seeds.names:
             if seed == self.me:
                 votes = here
             else:
@@ -317,12 +318,12 @@ class Membership:
         whole = sum(
             self.alive(seed, now)
             and (away if seed == self.me else self.peers[seed].not_voting) == []
-            for seed in self.seeds
+            for seed in self.seeds.names
         )
-        if 2 * whole > len(self.seeds):
+        if 2 * whole > len(self.seeds.names):
             return 0
         return sum(
-            2 * len(self.voting(group, now, here=group not in away)) <= len(self.seeds)
+            2 * len(self.voting(group, now, here=group not in away)) <= len(self.seeds.names)
             for group in range(groups)
         )
 
@@ -349,4 +350,4 @@ class Membership:
     def _missing(self, names: "Iterable[str]") -> tuple[int, int]:
         """Count how many seeds and how many members these are."""
         missed = list(names)
-        return sum(name in self.seeds for name in missed), len(missed)
+        return sum(name in self.seeds.names for name in missed), len(missed)

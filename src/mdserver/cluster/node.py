@@ -33,6 +33,7 @@ from mdserver.cluster.membership import Membership
 from mdserver.cluster.mode import Mode
 from mdserver.cluster.outgoing import Outgoing
 from mdserver.cluster.pending import PendingPublications
+from mdserver.cluster.seeds import Seeds
 from mdserver.cluster.settings import alone, delay
 from mdserver.cluster.single import ShortWay
 from mdserver.cluster.stable_storage import StableStorage
@@ -129,12 +130,13 @@ class Node:
         start = 1 + rng.getrandbits(START_BITS) if cluster.guaranteed and not cluster.single else 0
         first_history = new_history(rng) if cluster.single else ""
         self.broker = broker = Broker(settings, first_history, rng)
-        self.members = members = Membership(cluster)
+        self.seeds = seeds = Seeds(cluster.me, cluster.seeds)
+        self.members = members = Membership(cluster, seeds)
         self.pending = pending = PendingPublications(
             f"{cluster.me}#{votes.incarnation}", cluster.numbers_kept
         )
         self.wal = WalBuffer(
-            enabled=cluster.writes_wal and cluster.is_seed,
+            enabled=cluster.writes_wal and seeds.include_me,
             acks_wait=cluster.acks_wait_for_wal,
         )
         self.outgoing = out = Outgoing(cluster.me, votes, pending, self.wal)
@@ -588,7 +590,7 @@ class Node:
 
     def needed_for_quorum(self) -> str | None:
         """Return why the cluster would take no publications without this member, or None."""
-        if self.settings.single or not self.settings.is_seed:
+        if self.settings.single or not self.seeds.include_me:
             return None
         return self.admin.breaks(self.settings.me)
 

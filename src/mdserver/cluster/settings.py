@@ -54,25 +54,15 @@ class ClusterSettings:
 
     @property
     def seeds(self) -> tuple[str, ...]:
-        """Return the members that vote."""
+        """Return the members that vote as this one starts; `Seeds` has the present ones."""
         if not self.guaranteed:
             return ()
         return self.members[: self.seed_count or (5 if len(self.members) >= 5 else 3)]
 
     @property
-    def is_seed(self) -> bool:
-        """Return whether this member votes."""
-        return self.me in self.seeds
-
-    @property
     def single(self) -> bool:
         """Return whether this is a single server, a majority by itself without a vote record."""
         return self.guaranteed and self.members == (self.me,)
-
-    @property
-    def majority(self) -> int:
-        """Return how many seeds are a majority of them."""
-        return len(self.seeds) // 2 + 1
 
 
 def alone(
