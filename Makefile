@@ -87,7 +87,7 @@ docs: $(VENV)/.dev ## write the pages that are made of the parameter table
 lock: ## resolve the lock files in requirements/ anew
 	$(LOCK) --extra build -o requirements/run.txt
 	$(LOCK) -c requirements/run.txt -o requirements/server.txt
-	$(LOCK) --extra build --extra dev --extra kafka --extra otel --extra pipeline --extra ship -o requirements/dev.txt
+	$(LOCK) --extra build --extra dev --extra iceberg --extra kafka --extra otel --extra pipeline --extra ship -o requirements/dev.txt
 	$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet packaging/site/requirements.in -o requirements/site.txt
 	$(BIN)/uv pip compile --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet tests/fuzz/requirements.in -o requirements/fuzz.txt
 	$(LOCK) packaging/requirements.in -c requirements/server.txt -o requirements/release.txt

@@ -16,6 +16,7 @@ from mdserver.core.message import Publication
 from mdserver.journal.rows import ROW_VERSION, StatRow
 from mdserver.pipeline.audit import job as audit_job
 from mdserver.pipeline.common import schema, tables
+from mdserver.pipeline.iceberg import job as iceberg_job
 from mdserver.pipeline.rollup import job as rollup_job
 
 from .conftest import BASE, message_lines, run_archive, write_lines
@@ -67,7 +68,10 @@ def test_a_command_has_the_options_that_the_page_gives_it(words: list[str], tmp_
 
 
 def test_the_page_has_commands_for_the_jobs() -> None:
-    assert {words[0] for words in COMMANDS} == {"archive", "rollup", "audit", "replay", "maintain"}
+    assert {words[0] for words in COMMANDS} == {
+        *("archive", "rollup", "audit", "replay", "maintain"),
+        "export-iceberg",
+    }
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +90,7 @@ def folder(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_archive(spark, folder / "journal", folder / "tables")
     rollup_job.run_rollup(spark, folder / "tables")
     audit_job.run_audit(spark, folder / "tables", None)
+    iceberg_job.run_export(folder / "tables", lambda _: None)
     return folder
 
 
@@ -99,8 +104,8 @@ def asked(spark: Any, folder: Path) -> Any:
 
 @pytest.mark.parametrize(
     ("program", "printed"),
-    [*zip(PROGRAMS, ["/vehicles/car66/speed", "20 19\n"], strict=True)],
-    ids=["sql", "history"],
+    [*zip(PROGRAMS, ["/vehicles/car66/speed", "20 19\n", "20\n"], strict=True)],
+    ids=["sql", "history", "iceberg"],
 )
 def test_a_program_of_the_page_runs(program: str, printed: str, folder: Path) -> None:
     done = subprocess.run(

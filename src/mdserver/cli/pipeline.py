@@ -17,6 +17,7 @@ import click
 import trio
 
 from mdserver import limits
+from mdserver.cli.export_iceberg import export_iceberg
 from mdserver.cli.forms import format_option, print_result
 from mdserver.cli.job_options import figures_options, refuse_given, spark_options, token_in
 from mdserver.cli.job_sources import (
@@ -61,6 +62,9 @@ def command() -> None:
     cluster (docs/pipeline.md, "Deployment").
     """
     end_in_order_on_sigterm()
+
+
+command.add_command(export_iceberg)
 
 
 @command.command("archive")

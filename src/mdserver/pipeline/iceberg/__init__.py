@@ -1,0 +1,1 @@
+"""Iceberg metadata over the files of the Delta tables."""

@@ -1,0 +1,81 @@
+"""The folders of Iceberg tables: their commits, their names, and what is forgotten of them."""
+
+from pathlib import Path
+
+import pytest
+
+from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.iceberg import table_folder
+from mdserver.pipeline.iceberg.job import export
+from mdserver.pipeline.iceberg.table_folder import METADATA, TableFolder
+
+from .test_export_iceberg import add_samples, opened, same_rows
+
+pytestmark = pytest.mark.pipeline
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> Path:
+    return tmp_path / "tables"
+
+
+def test_a_folder_that_was_moved_gets_its_tables_anew(tmp_path: Path, tables: Path) -> None:
+    add_samples(tables, 0, 2)
+    export(tables, "stats")
+    moved = tables.rename(tmp_path / "moved")
+    add_samples(moved, 2, 2)
+    assert export(moved, "stats").added == 2
+    assert same_rows(moved, "stats") == 4
+
+
+def test_old_metadata_is_forgotten(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = 3
+    monkeypatch.setattr(table_folder, "VERSIONS_KEPT", kept)
+    folder = TableFolder.of(tables, "stats")
+    most = 0
+    for n in range(8 * kept):
+        add_samples(tables, n, 1)
+        export(tables, "stats")
+        most = max(most, len(list((tables / folder.name / METADATA).iterdir())))
+        assert same_rows(tables, "stats") == n + 1
+    assert most < 8 * 2 * kept
+    assert kept <= len(opened(tables, "stats").snapshots()) <= 2 * kept
+    for snapshot in opened(tables, "stats").snapshots():
+        assert len(opened(tables, "stats").scan(snapshot_id=snapshot.snapshot_id).to_arrow())
+
+
+def test_another_writer_of_the_same_commit_is_a_line(tables: Path) -> None:
+    add_samples(tables, 0, 1)
+    export(tables, "stats")
+    add_samples(tables, 1, 1)
+    folder = TableFolder.of(tables, "stats")
+
+    def meanwhile() -> None:
+        folder.store.create(f"{folder.name}/{METADATA}/v3.metadata.json", b"{}")
+
+    with pytest.raises(PipelineError, match=r"another process made commit 3"):
+        export(tables, "stats", meanwhile)
+
+
+def test_names_of_folders_are_as_they_are(tmp_path: Path) -> None:
+    tables = tmp_path / "a b=1 ü"
+    add_samples(tables, 0, 2)
+    export(tables, "stats")
+    assert same_rows(tables, "stats") == 2
+    add_samples(tmp_path / "a#b", 0, 1)
+    with pytest.raises(PipelineError, match="in folders without # and"):
+        export(tmp_path / "a#b", "stats")
+
+
+def test_a_hint_that_a_killed_writer_left_behind_is_put_right_by_the_next(tables: Path) -> None:
+    add_samples(tables, 0, 1)
+    export(tables, "stats")
+    hint = tables / "iceberg" / "stats" / METADATA / table_folder.HINT
+    before = hint.read_bytes()
+    add_samples(tables, 1, 1)
+    export(tables, "stats")
+    hint.write_bytes(before)
+    assert opened(tables, "stats").scan().to_arrow().num_rows == 1
+    add_samples(tables, 2, 1)
+    assert export(tables, "stats").added == 1
+    assert same_rows(tables, "stats") == 3
