@@ -13,18 +13,12 @@ from simulation.stored import StoredPlan
 PREFIX = "refused: "
 """How a run's coverage counts the refusals of a guard."""
 
-ELSEWHERE = (
-    Guard.VOTE_OF_NO_SEED,
-    Guard.ELECTED_LACKS_BEGINNING,
-    Guard.REGISTER_INCARNATION,
-    Guard.COPY_OLDER,
-    Guard.ACK_INCARNATION,
-)
-"""Guards that no plan reaches so far; tests/cluster/test_guards.py has each refuse something.
+ELSEWHERE = (Guard.VOTE_OF_NO_SEED, Guard.ACK_INCARNATION)
+"""Guards that no plan can reach; tests/cluster/test_guards.py has each refuse something.
 
-The first one cannot be reached by any: only seeds answer candidates, and members agree on who the
-seeds are in the handshake of their links. Nor can the last one: links deliver in order, and a seed
-asks under its new incarnation behind its older acks (docs/cluster.md).
+Of the first one: only seeds answer candidates, and members agree on who the seeds are in the
+handshake of their links. Of the other one: links deliver in order, and a seed asks under its new
+incarnation behind its older acks (docs/cluster.md).
 """
 
 

@@ -5,11 +5,17 @@ as in the specification. While a run is led, nothing passes between seeds and co
 the step at hand needs: the way to a seed is open until it took the step, and the ways from those
 seeds whose promises or acknowledgements a coordinator goes by until it went by them. Links keep
 their order, so what was held before comes first. A step that does not come about is passed over.
+Behind the last coordinator the first one has its turn again.
+
+Three steps are not of the specification, whose models put no disk back: `Keep` copies the disk of a
+seed, `PutBack` ends the seed and starts it with that copy, and in `Meet` the seeds and the
+coordinator of the epoch hear each other for a while.
 """
 
 import random
 from collections.abc import Iterable
 from functools import partial
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -21,6 +27,7 @@ from mdserver.core.publishers import PublisherKeys
 from mdserver.limits import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
+    from simulation.cluster import Disk
     from simulation.members import Member
     from simulation.world import World
 
@@ -29,6 +36,8 @@ PATIENCE = NS_PER_S
 BEFORE_A_CRASH = 20 * NS_PER_MS
 LOOKED_AT = 200 * NS_PER_MS
 LOOK_EVERY = NS_PER_MS // 5  # what is wrong once all hear each other again may not last long
+MEETING = NS_PER_S
+READMIT_EVERY = NS_PER_S
 TAKEN = ("Sync", "ColdSync", "Install")
 TRACES = {
     "Promise": ("Promise",),
@@ -71,6 +80,8 @@ class Led:
         self._places: list[Member] = []
         self._stood: dict[int, None] = {}
         self._shut: dict[Way, None] = {}
+        self._kept: dict[int, Disk] = {}
+        self._lost: dict[int, None] = {}
         self._waiting = 0  # the number of the step that is waited for
         if self._steps:
             world.heap.at(BEGIN, self._begin)
@@ -99,6 +110,9 @@ class Led:
                 self._shut[way] = None
                 world.links.block(*way)
 
+    def _seed(self, number: int) -> "Member":
+        return self.world.members[self.world.seeds[number]]
+
     def _coordinator(self, epoch: int) -> "Member":
         return self._places[(epoch - 1) % len(self._places)]
 
@@ -112,6 +126,7 @@ class Led:
             self._shut = {}
             for delay in range(0, LOOKED_AT, LOOK_EVERY):
                 self.world.heap.after(delay, self.world.look)
+            self._take_back()
             return
         step = self._steps.pop(0)
         coordinator = self._coordinator(step.epoch)
@@ -119,8 +134,14 @@ class Led:
             case "Publish":
                 self._publish(coordinator, step)
                 self._next()
-            case "Crash" | "LoseVote":
+            case "Crash" | "LoseVote" | "PutBack":
                 self._crash(step)
+            case "Keep":
+                self._kept[step.seed] = self._seed(step.seed).disk.copy()
+                self._next()
+            case "Meet":
+                self._only(permutations((*self.world.seeds, coordinator.name), 2))
+                self.world.heap.after(MEETING, self._go_on)
             case "Promise" if step.epoch not in self._stood:
                 self._stand(step, self.world.heap.now + PATIENCE)
             case _:
@@ -195,7 +216,7 @@ class Led:
     def _crash(self, step: LedStep) -> None:
         """A seed dies and starts again at once; what it had said before gets through."""
         world = self.world
-        seed = world.members[world.seeds[step.seed]]
+        seed = self._seed(step.seed)
         self._only((seed.name, place.name) for place in self._places)
 
         def strike() -> None:
@@ -203,9 +224,24 @@ class Led:
             seed.crash(0)
             if step.action == "LoseVote":
                 seed.disk.votes = None
+            elif step.action == "PutBack":
+                seed.disk = self._kept[step.seed].copy()
+            if step.action != "Crash":
                 seed.record_lost = True
+                self._lost[step.seed] = None
+            if 2 * len(self._lost) > len(world.seeds):
+                world.checker.majority_kept = False
             seed.start()
             self.world.look()  # before its peers hear of it
             self._next()
 
         world.heap.after(BEFORE_A_CRASH, strike)
+
+    def _take_back(self) -> None:
+        """An operator takes those back whose record is lost, and looks again every second."""
+        for number in self._lost:
+            seed = self._seed(number)
+            if seed.node is not None and seed.node.statistics().record_lost:
+                seed.operate("readmit", seed.name)
+        if self._lost and self.world.heap.now < self.world.plan.calm:
+            self.world.heap.after(READMIT_EVERY, self._take_back)

@@ -35,6 +35,8 @@ class Watch:
     last: dict[tuple[str, str, str], tuple[int, int]] = field(factory=dict)
     owners: dict[tuple[str, int, int], str] = field(factory=dict)
     committed_at: dict[tuple[str, int, int], str] = field(factory=dict)
+    promised: dict[tuple[int, int, str, str], tuple[int, int]] = field(factory=dict)
+    """Group, epoch, candidate, seed -> accepted epoch and length of the log that was promised."""
     committed: int = 0
     first_history: str = ""
 
@@ -42,9 +44,25 @@ class Watch:
         """Note a broken invariant."""
         self.findings.append(Finding(kind, what, self.now))
 
-    def saw_commit(self, member: str, history: str, group: int, entries: Sequence[Entry]) -> None:
-        """A member (with its incarnation in its name) applied these."""
+    def saw_commit(
+        self,
+        member: str,
+        history: str,
+        group: int,
+        entries: Sequence[Entry],
+        *,
+        may_begin_anew: bool = False,
+    ) -> None:
+        """A member (with its incarnation in its name) applied these.
+
+        `may_begin_anew`: disks of a majority were put back, or lost their memory. Then a member may
+        take the log of a cold start that comes to nothing, and after that the log of the history
+        before from its beginning. Its clients are told of both, and their views are judged.
+        """
         self.first_history = self.first_history or history
+        if may_begin_anew and entries and entries[0].place == 1:
+            for known in [key for key in self.last if key[:2] == (member, history)]:
+                del self.last[known]
         for entry in entries:
             self.committed += 1
             subject = entry.publication.subject
@@ -89,11 +107,28 @@ class Watch:
 
     def saw_step(self, member: str, history: str, name: str, values: dict[str, Any]) -> None:
         """A member took a step of the protocol."""
+        if name == "Promise":
+            ballot = (values["group"], values["epoch"], values["candidate"], values["node"])
+            self.promised[ballot] = (values["accepted"], values["length"])
+        elif name == "Elect":
+            self._holds_the_best(values)
         if name in {"Activate", "Publish", "Commit"}:
             key = (history, values["group"], values["epoch"])
             owner = self.owners.setdefault(key, member)
             if owner != member:
                 self.violate("I5", f"epoch {key[2]} of group {key[1]}: {owner} and {member}")
+
+    def _holds_the_best(self, values: dict[str, Any]) -> None:
+        """Compare the log of an elected coordinator with the best of those promised (I1)."""
+        group, epoch, elected = values["group"], values["epoch"], values["node"]
+        seeds = values["promises"].split(",")
+        best = max(self.promised[group, epoch, elected, seed] for seed in seeds)[1]
+        if values["length"] < best:
+            self.violate(
+                "I1",
+                f"{elected} is elected in epoch {epoch} of group {group} with "
+                f"{values['length']} entries, and a seed promised a log of {best}",
+            )
 
 
 def shown(entry: Entry) -> str:

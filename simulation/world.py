@@ -158,7 +158,13 @@ class World:
         assert member.node is not None
         history = member.node.group_statistics(output.group).history
         entries = member.version.entries(output.entries)
-        self.watch.saw_commit(f"{member.name}#{member.life}", history, output.group, entries)
+        self.watch.saw_commit(
+            f"{member.name}#{member.life}",
+            history,
+            output.group,
+            entries,
+            may_begin_anew=not self.checker.majority_kept,
+        )
 
     def see(self, event: Event) -> None:
         """A client saw something."""

@@ -8,6 +8,8 @@ from attrs import evolve
 
 from mdserver.cluster.guards import Guard
 from simulation import guards
+from simulation.guard_mutants import OF_GUARDS
+from simulation.mutants import hunt
 from simulation.plan import make
 from simulation.stored import StoredPlan, load, save
 
@@ -31,6 +33,23 @@ def test_a_guard_that_never_refused_is_named() -> None:
 
     assert guards.unreached([count]) == [Guard.LOG_PROMISED]
     assert guards.unreached([count, Counter({Guard.LOG_PROMISED: 1})]) == []
+
+
+@pytest.mark.parametrize(
+    ("title", "rule"),
+    [
+        ("a copy takes the place of what is newer", "I7"),
+        ("an incarnation that was lost is registered", "I1"),
+        ("a log of another history is adopted without its beginning", "I1"),
+    ],
+)
+def test_without_a_guard_its_plan_breaks_the_rule_behind_it(title: str, rule: str) -> None:
+    mutant = next(one for one in OF_GUARDS if one.title == title)
+
+    found = hunt(mutant, range(1, 4)).found
+
+    assert found is not None
+    assert rule in found.kinds
 
 
 def test_a_plan_that_was_stored_is_the_same_plan(tmp_path: Path) -> None:

@@ -35,6 +35,36 @@ def test_an_acknowledgement_of_what_nobody_committed_is_found() -> None:
     assert [finding.kind for finding in world.watch.findings] == ["I8", "I8"]
 
 
+def test_a_member_that_applies_again_what_it_has_is_found_unless_it_may_begin_anew() -> None:
+    world = World(make(1))
+    first, second = (Entry(2, seq, Publication("/s/0", b""), seq) for seq in (1, 2))
+    world.watch.saw_commit("m0", "h", 0, [first, second])
+
+    world.watch.saw_commit("m0", "h", 0, [first], may_begin_anew=True)
+    assert world.watch.findings == []
+
+    world.watch.saw_commit("m0", "h", 0, [second])
+    world.watch.saw_commit("m0", "h", 0, [second], may_begin_anew=True)  # not its beginning
+    assert [finding.kind for finding in world.watch.findings] == ["I7"]
+
+
+@pytest.mark.parametrize(("length", "kinds"), [(3, []), (2, ["I1"])])
+def test_a_coordinator_with_less_than_the_best_promised_log_is_found(
+    length: int, kinds: list[str]
+) -> None:
+    world = World(make(1))
+    promised = {"group": 0, "epoch": 5, "candidate": "m2"}
+    # The longest log is not the best one: it is of an older epoch.
+    for seed, accepted, held in (("m0", 4, 3), ("m1", 3, 7)):
+        step = promised | {"node": seed, "accepted": accepted, "length": held}
+        world.watch.saw_step(seed, "h", "Promise", step)
+
+    elected = {"group": 0, "epoch": 5, "node": "m2", "promises": "m0,m1", "length": length}
+    world.watch.saw_step("m2", "h", "Elect", elected)
+
+    assert [finding.kind for finding in world.watch.findings] == kinds
+
+
 def test_members_that_hold_the_same_do_not_differ(rested: World) -> None:
     nodes = {name: member.running for name, member in rested.members.items()}
 
