@@ -17,7 +17,8 @@ from mdserver.limits import NS_PER_S
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.archive.batches import Archived
 from mdserver.pipeline.common import object_store, requirements, session
-from mdserver.pipeline.common.object_store import ObjectStore
+from mdserver.pipeline.common.object_store import ObjectStore, RemoteStore
+from mdserver.pipeline.common.places import RemoteTables
 from mdserver.pipeline.common.sources import JournalSource
 from tests.live_kafka import JARS, KafkaMissingError, LiveKafka, live_kafka
 from tests.live_store import live_store
@@ -87,6 +88,14 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
         return object_store.opened(str(tmp_path / "place"))
     bucket = request.getfixturevalue("bucket")
     return object_store.opened(f"{bucket}/{tmp_path.name}")
+
+
+@pytest.fixture
+def remote(bucket: str, tmp_path: Path) -> RemoteTables:
+    """Tables in an object store; none is there yet."""
+    store = object_store.opened(f"{bucket}/{tmp_path.name}/tables")
+    assert isinstance(store, RemoteStore)
+    return RemoteTables(store)
 
 
 def write_messages(

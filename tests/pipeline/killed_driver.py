@@ -1,6 +1,7 @@
-"""Archives a journal in a process of its own that ends itself at a named point.
+"""Archives a journal, or a topic, in a process of its own that ends itself at a named point.
 
     python killed_driver.py POINT JOURNAL TABLES
+    python killed_driver.py POINT kafka://SERVERS/TOPIC TABLES CHECKPOINTS
 
 The points are set here, around the functions of the product, which has no switch for them. The
 process ends with status 0 only if it never came to its point.
@@ -13,16 +14,29 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from deltalake import DeltaTable
 
 from mdserver.pipeline.archive import job as archive_job
-from mdserver.pipeline.common import compaction, delta, maintenance, session
+from mdserver.pipeline.common import (
+    compaction,
+    delta,
+    maintenance,
+    object_store,
+    requirements,
+    session,
+)
 from mdserver.pipeline.common.delta import TableBatch
-from mdserver.pipeline.common.sources import JournalSource
+from mdserver.pipeline.common.object_store import RemoteStore
+from mdserver.pipeline.common.places import RemoteTables
+from mdserver.pipeline.common.sources import JournalSource, KafkaSource
 
 BATCH = 2
-"""The batch that is hit, by its last segment: each has one. The one before comes through."""
+"""The batch that is hit, by its last segment: each has one. The one before comes through. Batches
+of a topic are counted from 0, so two come through."""
+RECORDS = 100
+"""The most records of a batch of a topic."""
 
 
 def die() -> None:
@@ -76,14 +90,29 @@ POINTS: dict[str, Callable[[], None]] = {
 }
 
 
-def main(point: str, journal: str, tables: str) -> None:
+def main(point: str, source: str, tables: str, checkpoints: str = "") -> None:
     POINTS[point]()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if point.endswith("compacting"):
         maintenance.COMPACT_EVERY_S = 0.0
+    if source.startswith("kafka://"):
+        archive_topic(source, tables, checkpoints)
+        return
     spark = session.start("killed")
-    source = JournalSource(Path(journal), batch_bytes=1)
-    archive_job.run_archive(spark, source, Path(tables), lambda _: None, once=True)
+    journal = JournalSource(Path(source), batch_bytes=1)
+    archive_job.run_archive(spark, journal, Path(tables), lambda _: None, once=True)
+    spark.stop()
+
+
+def archive_topic(source: str, tables: str, checkpoints: str) -> None:
+    spark = session.start("killed", jars=requirements.kafka_jars(os.environ))
+    parts = urlsplit(source)
+    topic = KafkaSource(parts.netloc, [parts.path[1:]], records_per_batch=RECORDS)
+    store = object_store.opened(tables)
+    assert isinstance(store, RemoteStore)
+    archive_job.run_archive(
+        spark, topic, RemoteTables(store), lambda _: None, once=True, spark_place=Path(checkpoints)
+    )
     spark.stop()
 
 

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mdserver.pipeline.common import checkpoints
 from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.spark_folders import LocalFolders
 
 FIRST = {"the Kafka cluster": "c", "topic a.messages": "t1"}
 
@@ -18,7 +20,7 @@ def test_a_source_and_its_successor(tmp_path: Path) -> None:
         checkpoints.opened(tmp_path, "messages", again, new=False)
     second = checkpoints.opened(tmp_path, "messages", again, new=True)
     assert second.job != first.job
-    assert second.folder(tmp_path) != first.folder(tmp_path)
+    assert second.folder != first.folder
     assert second == checkpoints.opened(tmp_path, "messages", again, new=False)
 
 
@@ -31,10 +33,32 @@ def test_a_further_topic_is_remembered_and_a_missing_one_told(tmp_path: Path) ->
 
 
 def test_a_checkpoint_that_is_gone(tmp_path: Path) -> None:
-    made = checkpoints.opened(tmp_path, "messages", FIRST, new=False)
-    made.folder(tmp_path).rmdir()
-    with pytest.raises(PipelineError, match=r"messages-1 is gone, .*: restore it"):
-        checkpoints.opened(tmp_path, "messages", FIRST, new=False)
+    folders = LocalFolders(tmp_path / "spark")
+    made = checkpoints.opened(tmp_path, "messages", FIRST, new=False, spark=folders)
+    (tmp_path / "spark" / made.folder).rmdir()
+    with pytest.raises(PipelineError, match=r"messages-1-\w+ is gone, .*: restore it"):
+        checkpoints.opened(tmp_path, "messages", FIRST, new=False, spark=folders)
+
+
+def test_a_folder_of_an_earlier_release_goes_on(tmp_path: Path) -> None:
+    """It had no token in its name, and was always beside the tables."""
+    folders = LocalFolders(tmp_path / "_checkpoints")
+    folders.make("messages-1")
+    of_it = {"stream": "messages", "number": 1, "source": FIRST}
+    (tmp_path / "_checkpoints" / "messages.json").write_bytes(msgspec.json.encode(of_it))
+    found = checkpoints.opened(tmp_path, "messages", FIRST, new=False, spark=folders)
+    assert (found.folder, found.number) == ("messages-1", 1)
+
+
+def test_tables_share_no_folder_of_spark(tmp_path: Path) -> None:
+    """Else the second archive would go on where the first one is, with empty tables."""
+    folders = LocalFolders(tmp_path / "spark")
+    found = {
+        checkpoints.opened(tmp_path / name, "messages", FIRST, new=False, spark=folders).folder
+        for name in ("one", "other")
+    }
+    assert {path.name for path in (tmp_path / "spark").iterdir()} == found
+    assert len(found) == 2
 
 
 def test_streams_do_not_share(tmp_path: Path) -> None:

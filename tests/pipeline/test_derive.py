@@ -13,6 +13,7 @@ from mdserver import limits
 from mdserver.client import Client, Message
 from mdserver.core.message import Publication
 from mdserver.pipeline.common import delta
+from mdserver.pipeline.common.places import RemoteTables, Tables
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource, KafkaSource, Source
 from mdserver.pipeline.derive import job as deriving
@@ -52,12 +53,18 @@ def rules_file(tmp_path: Path) -> Path:
     return path
 
 
+def places_of(folder: Path, tables: Tables | None = None) -> deriving.JobPlaces:
+    """Tables in the folder unless others are given, and beside them what the job remembers."""
+    return deriving.JobPlaces(tables or folder / "tables", folder / "remembered")
+
+
 def derive(
     spark: Any,
     server: LiveServer,
     folder: Path,
     source: Source | None = None,
     engine: deriving.EngineChoice = deriving.EMBEDDED,
+    tables: Tables | None = None,
 ) -> list[str]:
     """One run until caught up with the journal, or another source; what it said."""
     said: list[str] = []
@@ -67,8 +74,8 @@ def derive(
         assert f"{values['derived']} derived" in words
         said.append(words)
 
-    rules, tables = folder / "rules.yaml", folder / "tables"
-    with deriving.ready(rules, tables, where, say, engine, once=True) as job:
+    rules, places = folder / "rules.yaml", places_of(folder, tables)
+    with deriving.ready(rules, places, where, say, engine, once=True) as job:
         job.run(spark, source or JournalSource(folder / "journal"), once=True)
     return said
 
@@ -93,8 +100,8 @@ def speeds(*values: str, car: str = "car66") -> list[Publication]:
     return [Publication(f"/vehicles/{car}/speed", value.encode()) for value in values]
 
 
-def quarantined(folder: Path) -> list[str]:
-    table = DeltaTable(folder / "tables" / "quarantine").to_pyarrow_table()
+def quarantined(folder: Path, tables: Tables | None = None) -> list[str]:
+    table = DeltaTable((tables or folder / "tables") / "quarantine").to_pyarrow_table()
     return sorted(table["reason"].to_pylist())
 
 
@@ -157,6 +164,45 @@ def test_after_a_crash_each_message_is_there_once(
     ]
 
 
+@pytest.mark.parametrize("engine", [deriving.EMBEDDED, deriving.EngineChoice(2)])
+def test_tables_in_an_object_store(
+    spark: Any,
+    server: LiveServer,
+    rules_file: Path,
+    remote: RemoteTables,
+    tmp_path: Path,
+    engine: deriving.EngineChoice,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was set aside is there once, although a run ended after it was."""
+    write_messages(tmp_path / "journal", speeds("95", "fast", "79"))
+    with monkeypatch.context() as patched:
+        patched.setattr(StepLog, "published", crash)
+        with pytest.raises(PipelineError, match="deriving failed: crash"):
+            derive(spark, server, tmp_path, engine=engine, tables=remote)
+    write_messages(tmp_path / "journal", speeds("quick", "91"), first_seq=4, later_s=10)
+    derive(spark, server, tmp_path, engine=engine, tables=remote)
+    derive(spark, server, tmp_path, engine=engine, tables=remote)
+    wanted = [f"car66 drives {speed} km/h" for speed in ("95", "79", "91")]
+    assert history(server, "/notifications/car66") == {"/notifications/car66": wanted}
+    assert quarantined(tmp_path, remote) == [
+        f"rule {rule}: content is no number: '{speed}'"
+        for rule in ("mean", "speeding")
+        for speed in ("fast", "quick")
+    ]
+
+
+def test_what_a_job_that_starts_anew_sets_aside_is_kept(
+    spark: Any, server: LiveServer, rules_file: Path, tmp_path: Path
+) -> None:
+    """Its steps are counted from 1 again."""
+    write_messages(tmp_path / "journal", speeds("fast"))
+    derive(spark, server, tmp_path)
+    shutil.rmtree(tmp_path / "remembered")
+    derive(spark, server, tmp_path)
+    assert len(quarantined(tmp_path)) == 4
+
+
 def test_what_the_clock_published_is_there_once_after_a_crash(
     spark: Any,
     server: LiveServer,
@@ -174,7 +220,7 @@ def test_what_the_clock_published_is_there_once_after_a_crash(
         patched.setattr(StepLog, "published", crash)
         where = PublishServer([server.url])
         with (
-            deriving.ready(rules_file, tmp_path / "tables", where, lambda *_: None, engine) as job,
+            deriving.ready(rules_file, places_of(tmp_path), where, lambda *_: None, engine) as job,
             pytest.raises(PipelineError, match="deriving failed: crash"),
         ):
             job.run(spark, JournalSource(tmp_path / "journal"), once=False)
@@ -253,7 +299,7 @@ def test_a_period_ends_by_messages_that_no_rule_watches(
 
 
 def test_one_run_at_a_time(server: LiveServer, rules_file: Path, tmp_path: Path) -> None:
-    arguments = rules_file, tmp_path / "tables", PublishServer([server.url]), print
+    arguments = rules_file, places_of(tmp_path), PublishServer([server.url]), print
     with deriving.ready(*arguments):
         second = deriving.ready(*arguments)
         with pytest.raises(PipelineError, match="another run of this job has"):
@@ -264,7 +310,7 @@ def test_one_run_at_a_time(server: LiveServer, rules_file: Path, tmp_path: Path)
 
 def test_without_a_server_there_is_one_line(rules_file: Path, tmp_path: Path) -> None:
     nowhere = PublishServer(["http://127.0.0.1:1"])
-    run = deriving.ready(rules_file, tmp_path / "tables", nowhere, print)
+    run = deriving.ready(rules_file, places_of(tmp_path), nowhere, print)
     with pytest.raises(PipelineError, match=r"publishing to .*:1 is not possible: no server"):
         run.__enter__()
 
@@ -274,7 +320,7 @@ def test_a_checkpoint_of_which_half_is_gone_is_refused(
 ) -> None:
     write_messages(tmp_path / "journal", speeds("95"))
     derive(spark, server, tmp_path)
-    shutil.rmtree(tmp_path / "tables" / "_checkpoints" / "derive" / "spark")
+    shutil.rmtree(tmp_path / "remembered" / "derive" / "spark")
     with pytest.raises(PipelineError, match="has steps but no folder spark"):
         derive(spark, server, tmp_path)
 

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import trio
+from deltalake import DeltaTable
 
 from mdserver.client import Client, Message, Subscription
 from mdserver.pipeline.common.figures import META_SUBJECT
+from mdserver.pipeline.common.places import RemoteTables, Tables
 from tests.live import LiveServer, live_server
 from tests.live_spark import live_spark
 
@@ -41,9 +43,11 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
 
 
 @contextmanager
-def deriving(folder: Path, server: LiveServer) -> Iterator[subprocess.Popen[bytes]]:
+def deriving(folder: Path, server: LiveServer, tables: Tables) -> Iterator[subprocess.Popen[bytes]]:
     """The command; its output goes to a file."""
-    arguments = ["--rules", "rules.yaml", "--journal", "journal", "--tables", "tables"]
+    arguments = ["--rules", "rules.yaml", "--journal", "journal", "--tables", str(tables)]
+    if isinstance(tables, RemoteTables):
+        arguments += ["--checkpoints", "remembered"]
     command = [sys.executable, "-m", "mdserver.cli.main", "pipeline", "derive", *arguments]
     with (folder / "derive.log").open("ab") as log:
         process = subprocess.Popen(
@@ -131,9 +135,13 @@ async def test_on_a_cluster_each_notification_comes_once_whoever_is_killed(
         assert [m.content for m in got if m.subject == subject] == published[(car - 1) % 3 :: 3]
 
 
+@pytest.mark.parametrize("where", ["folder", pytest.param("s3", marks=pytest.mark.soak)])
 async def test_each_notification_comes_once_whenever_the_job_is_killed(
-    server: LiveServer, tmp_path: Path
+    server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest, where: str
 ) -> None:
+    tables: Tables = tmp_path / "tables"
+    if where == "s3":
+        tables = request.getfixturevalue("remote")
     published: list[str] = []
     got: list[Message] = []
     progress_subject = META_SUBJECT.format(job="derive")
@@ -148,12 +156,13 @@ async def test_each_notification_comes_once_whenever_the_job_is_killed(
             with publishing:
                 await publish(client, published)
 
+        await client.publish("/vehicles/car0/speed", "fast")
         nursery.start_soon(publish_for_now)
         for _ in range(2):
-            with deriving(tmp_path, server) as process:
+            with deriving(tmp_path, server, tables) as process:
                 got += await take(notifications, 150)
                 os.kill(process.pid, signal.SIGKILL)
-        with deriving(tmp_path, server) as process:
+        with deriving(tmp_path, server, tables) as process:
             got += await take(notifications, 150)
             publishing.cancel()
             got += await take(notifications, len(published) - len(got))
@@ -173,3 +182,5 @@ async def test_each_notification_comes_once_whenever_the_job_is_killed(
     assert '"derived":' in str(told.content)
     log = (tmp_path / "derive.log").read_text()
     assert "Traceback" not in log, log
+    aside = DeltaTable(tables / "quarantine").to_pyarrow_table()["reason"].to_pylist()
+    assert aside == ["rule speeding: content is no number: 'fast'"]

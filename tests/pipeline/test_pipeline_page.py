@@ -69,7 +69,7 @@ def test_a_command_has_the_options_that_the_page_gives_it(words: list[str], tmp_
 
 def test_the_page_has_commands_for_the_jobs() -> None:
     assert {words[0] for words in COMMANDS} == {
-        *("archive", "rollup", "audit", "replay", "maintain"),
+        *("archive", "derive", "rollup", "audit", "replay", "maintain"),
         "export-iceberg",
     }
 

@@ -17,8 +17,7 @@ from mdserver.core.message import Publication
 from mdserver.journal.rows import ROW_VERSION, StatRow
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.audit import job as audit_job
-from mdserver.pipeline.common import leases, object_store, rewrite, session
-from mdserver.pipeline.common.object_store import RemoteStore
+from mdserver.pipeline.common import leases, rewrite, session
 from mdserver.pipeline.common.places import RemoteTables, Tables
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import JournalSource
@@ -35,13 +34,6 @@ US = 1_000
 WHOLE_SKETCH = 200
 """Spark's KLL sketches are of so many values (k) at least."""
 NEXT_DAY = dt.datetime.fromtimestamp(BASE / 1e9, dt.UTC) + dt.timedelta(days=2)
-
-
-@pytest.fixture
-def remote(bucket: str, tmp_path: Path) -> RemoteTables:
-    store = object_store.opened(f"{bucket}/{tmp_path.name}/tables")
-    assert isinstance(store, RemoteStore)
-    return RemoteTables(store)
 
 
 def write_journal(journal: Path) -> None:

@@ -108,7 +108,10 @@ def test_a_store_that_refuses_ends_the_job_with_a_line(bucket: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("place", "line"),
     [
-        ("hdfs://name/x", "hdfs:// is no place that is known: give a folder, file:// or s3://"),
+        (
+            "hdfs://name/x",
+            "give a folder (what Hadoop has can be mounted as one), file:// or s3://",
+        ),
         ("s3://key:secret@bucket/x", "an address with a password would be seen by all users"),
         ("s3://key:se/secret@bucket/x", "an address with a password would be seen by all users"),
         ("s3://key@secret/x", "an address with a password would be seen by all users"),

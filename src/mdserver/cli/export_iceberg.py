@@ -8,14 +8,14 @@ import click
 
 from mdserver.cli.forms import format_option, print_result
 from mdserver.cli.job_options import figures_options
-from mdserver.cli.job_sources import absolute, any_tables_option, check_tables, check_writable
+from mdserver.cli.job_sources import absolute, check_tables, check_writable, tables_option
 from mdserver.pipeline.common import requirements
 from mdserver.pipeline.common.figures import Outlets, Progressed, told
 from mdserver.pipeline.common.places import Tables
 
 
 @click.command("export-iceberg")
-@any_tables_option
+@tables_option
 @figures_options
 @click.option(
     "--every",

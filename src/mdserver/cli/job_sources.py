@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 from attrs import field, frozen
@@ -49,25 +50,33 @@ class TablesParam(FolderParam):
         return super().convert(store.uri, param, ctx)
 
 
+class SparkPlaceParam(FolderParam):
+    """A folder, or a URI of one of Spark's file systems."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the absolute path, or the URI."""
+        parts = urlsplit(str(value))
+        if not object_store.is_uri(str(value)) or parts.scheme == "file":
+            folder = parts.path if parts.scheme == "file" else value
+            return Path(super().convert(folder, param, ctx)).resolve()
+        if parts.password is not None:
+            self.fail("an address with a password would be seen by all users.", param, ctx)
+        return str(value)
+
+
 FOLDER = FolderParam(file_okay=False, path_type=Path)
 TABLES = TablesParam(file_okay=False, path_type=Path)
+SPARK_PLACE = SparkPlaceParam(file_okay=False, path_type=Path)
 
 
-def any_tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--tables` for jobs that take a URI as well."""
+def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--tables`, the folder of Delta tables that every job has."""
     return click.option(
         "--tables",
         type=TABLES,
         metavar="PLACE",
         required=True,
         help="The folder of the archive's Delta tables, or s3://BUCKET/PREFIX and the like.",
-    )(function)
-
-
-def tables_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--tables`, the folder of Delta tables that every job has."""
-    return click.option(
-        "--tables", type=FOLDER, required=True, help="The folder of the archive's Delta tables."
     )(function)
 
 

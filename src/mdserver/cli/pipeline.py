@@ -21,10 +21,11 @@ from mdserver.cli.export_iceberg import export_iceberg
 from mdserver.cli.forms import format_option, print_result
 from mdserver.cli.job_options import figures_options, refuse_given, spark_options, token_in
 from mdserver.cli.job_sources import (
+    FOLDER,
+    SPARK_PLACE,
     TABLES,
     JobSource,
     absolute,
-    any_tables_option,
     check_page,
     check_tables,
     check_writable,
@@ -70,7 +71,14 @@ command.add_command(export_iceberg)
 @command.command("archive")
 @spark_options
 @source_options
-@any_tables_option
+@tables_option
+@click.option(
+    "--checkpoints",
+    type=SPARK_PLACE,
+    metavar="PLACE",
+    help="With --kafka: a folder, or a URI of Spark's file systems, for what Spark remembers."
+    "  [default: TABLES/_checkpoints]",
+)
 @figures_options
 @click.option("--once", is_flag=True, help="End when everything there is has been archived.")
 @click.option(
@@ -84,6 +92,7 @@ def archive(
     spark_settings: Mapping[str, str],
     where: JobSource,
     tables: Tables,
+    checkpoints: Path | str | None,
     outlets: Outlets,
     once: bool,
     new_source: bool,
@@ -98,9 +107,14 @@ def archive(
     --new-source says that this is meant.
     """
     requirements.check_extra()
+    if checkpoints is not None and where.kafka is None:
+        raise click.UsageError("--checkpoints is for --kafka: journals have theirs in the tables.")
     check_writable(tables)
+    from mdserver.pipeline.common import checkpoints as kept
     from mdserver.pipeline.common import rows
 
+    if where.kafka is not None:
+        checkpoints = kept.place_of(absolute(tables), checkpoints)
     place = where.place()
     where.attend("archive", rows.STREAMS)
     with told("archive", outlets) as figures, started("archive", spark_settings, where) as spark:
@@ -132,6 +146,7 @@ def archive(
             once=once,
             new_source=new_source,
             shipped=place,
+            spark_place=checkpoints,
         )
 
 
@@ -140,6 +155,11 @@ def archive(
 @click.option("--rules", type=_FILE, required=True, help="The rules file (YAML).")
 @source_options
 @tables_option
+@click.option(
+    "--checkpoints",
+    type=FOLDER,
+    help="A folder for what the job remembers.  [default: TABLES/_checkpoints]",
+)
 @figures_options
 @click.option("--once", is_flag=True, help="End when everything there is has been read.")
 @click.option(
@@ -168,7 +188,8 @@ def derive(
     connection: ConnectionOptions,
     rules: Path,
     where: JobSource,
-    tables: Path,
+    tables: Tables,
+    checkpoints: Path | None,
     outlets: Outlets,
     once: bool,
     engine: str,
@@ -181,7 +202,8 @@ def derive(
     Follows the journal as it is written; what a rule says is published within about a second, each
     message once, also after a crash. Lines that cannot be used, and messages that are late or no
     number, go to the table `quarantine` with their reason. A job that was killed goes on where it
-    was; what it remembers is in TABLES/_checkpoints/derive.
+    was; what it remembers is in the folder `derive` of --checkpoints, which executors of a cluster
+    mount as well.
 
     With --engine distributed, groups of rules are divided into shards, which the executors of a
     cluster run, with their states in Spark's store. The first run decides engine and shards.
@@ -210,6 +232,7 @@ def derive(
     requirements.check_java(os.environ)
     if len(where.journals) > 1 or where.shipped is not None:
         raise click.UsageError("derive follows one --journal.")
+    from mdserver.pipeline.common import checkpoints as kept
     from mdserver.pipeline.derive import job as deriving
     from mdserver.pipeline.derive.publisher import PublishServer
 
@@ -219,9 +242,11 @@ def derive(
         raise click.UsageError(
             "--real-time runs rules without a state on the executors itself: leave --engine out."
         )
+    folder = Path(kept.place_of(absolute(tables), checkpoints)).resolve()
     if real_time is not None:
-        derive_in_real_time(rules, where, tables.resolve(), real_time, spark_settings, once=once)
+        derive_in_real_time(rules, where, folder, real_time, spark_settings, once=once)
         return
+    check_writable(tables)
     server = PublishServer(connection.servers, connection.token)
     words = functools.partial(print_result, form)
 
@@ -238,7 +263,8 @@ def derive(
         )
 
     chosen = deriving.EngineChoice(shards) if engine == "distributed" else deriving.EMBEDDED
-    ready = deriving.ready(rules, tables.resolve(), server, say, chosen, once=once)
+    places = deriving.JobPlaces(absolute(tables), folder)
+    ready = deriving.ready(rules, places, server, say, chosen, once=once)
     with told("derive", outlets) as figures, ready as job:
         where.attend("derive", ["messages"])
         with started("derive", spark_settings, where) as spark:
@@ -248,7 +274,7 @@ def derive(
 def derive_in_real_time(
     rules_file: Path,
     where: JobSource,
-    tables: Path,
+    checkpoints: Path,
     topic: str,
     spark_settings: Mapping[str, str],
     *,
@@ -268,12 +294,12 @@ def derive_in_real_time(
     target = realtime.TopicTarget(source.servers, topic, source.settings, source.plain)
     realtime.check(loaded, source, target)
     with started("derive", spark_settings, where) as spark:
-        realtime.run(spark, source, loaded, target, tables)
+        realtime.run(spark, source, loaded, target, checkpoints)
 
 
 @command.command("audit")
 @spark_options
-@any_tables_option
+@tables_option
 @figures_options
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="An HTML page.")
 @format_option("Sentences, or a JSON object with the counts.")
@@ -320,7 +346,7 @@ def audit(
 
 @command.command("rollup")
 @spark_options
-@any_tables_option
+@tables_option
 @figures_options
 @click.option(
     "--keep-days",
@@ -372,7 +398,7 @@ def rollup(
 
 @command.command("maintain")
 @spark_options
-@any_tables_option
+@tables_option
 @figures_options
 @format_option("A line a table, or a JSON object a table.")
 def maintain(
@@ -488,7 +514,7 @@ def plan_value(plan: "Plan") -> dict[str, Any]:
 
 
 @command.command("replay")
-@any_tables_option
+@tables_option
 @figures_options
 @click.option("--subject", required=True, help="A subject or pattern, such as /vehicles/**.")
 @click.option("--from", "start", type=click.DateTime(_TIMES), help="The first moment (UTC).")

@@ -6,6 +6,7 @@ Journals are read in this thread; of Kafka each stream is a query of Spark's.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -13,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from mdserver.pipeline.archive.batches import Archived, ArchiveRun
 from mdserver.pipeline.archive.journal import run_journals
 from mdserver.pipeline.archive.kafka import KafkaArchive
-from mdserver.pipeline.common import checkpoints, session
+from mdserver.pipeline.common import checkpoints, session, spark_folders
 from mdserver.pipeline.common import shipped as shipped_streams
 from mdserver.pipeline.common.object_store import FolderStore, ObjectStore
 from mdserver.pipeline.common.places import Tables
@@ -35,15 +36,17 @@ def run_archive(
     once: bool,
     new_source: bool = False,
     shipped: ObjectStore | None = None,
+    spark_place: Path | str | None = None,
 ) -> None:
     """Archive for ever, or with `once` until all there is has been archived.
 
     The source may be several journals, one of each member of a cluster, and those in a place that
     they were `shipped` to.
 
-    `folder` is that of the tables, in an object store for journals only; `tell` gets the report of
-    each batch. With `new_source` the archive begins at the source's beginning, whatever was
-    archived before. Raises PipelineError if the source has no known stream or is not the one of
+    `folder` is that of the tables; `tell` gets the report of each batch. With `new_source` the
+    archive begins at the source's beginning, whatever was archived before. Of Kafka, `spark_place`
+    is the folder or the URI of Spark's checkpoints; None if they are beside the tables, which are
+    in a folder then. Raises PipelineError if the source has no known stream or is not the one of
     before, or if a batch fails; BusyError if another process archives into the folder.
     """
     session.check_place(folder)
@@ -59,7 +62,8 @@ def run_archive(
             trigger_s = POLL_S if isinstance(shipped, FolderStore) else STORE_POLL_S
             run_journals(run, journals, find, once=once, trigger_s=trigger_s)
             return
-        archive = KafkaArchive(run, source)
+        place = checkpoints.place_of(folder, spark_place)
+        archive = KafkaArchive(run, source, spark_folders.opened(spark, place))
         queries = archive.start(once=once)
         if not queries:
             raise PipelineError(

@@ -244,7 +244,6 @@ class JournalArchive:
             name,
             self.source.identity(self._run.spark, name),
             new=self._run.new_source,
-            spark=False,
             identifier=identifier,
             several=self._several,
             held=self._run.held,

@@ -13,21 +13,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from mdserver.pipeline.archive.batches import Archived, ArchiveRun, archive_batch
-from mdserver.pipeline.common import checkpoints, delta, places, rows
+from mdserver.pipeline.common import checkpoints, delta, rows
 from mdserver.pipeline.common.checkpoints import StreamCheckpoint
 from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import KafkaSource
 from mdserver.pipeline.common.spark_errors import reason_of
+from mdserver.pipeline.common.spark_folders import SparkFolders
 
 
 class KafkaArchive:
-    """The streaming queries of a run, one for each stream, with the tables of one folder."""
+    """The streaming queries of a run, one for each stream, with the tables of one folder.
 
-    def __init__(self, run: ArchiveRun, source: KafkaSource) -> None:
+    `folders` is the place of their checkpoints.
+    """
+
+    def __init__(self, run: ArchiveRun, source: KafkaSource, folders: SparkFolders) -> None:
         self._run = run
-        self._tables = places.local(run.tables, checkpoints.KAFKA)
+        self._tables = run.tables
         self._source = source
+        self._folders = folders
         self.failures: dict[str, str] = {}
         """The reasons of queries that failed, by their names."""
 
@@ -47,20 +52,22 @@ class KafkaArchive:
                 name,
                 self._source.identity(self._run.spark, name),
                 new=self._run.new_source,
+                spark=self._folders,
+                held=self._run.held,
             )
             for name in streams
         ]
         for checkpoint in opened:
             target = delta.table(self._tables, rows.STREAMS[checkpoint.stream].table)
             if target.transaction_version(checkpoint.job) is not None:
-                checkpoint.check_spark(self._tables)
+                checkpoint.check_spark(self._folders)
         return [self._query(checkpoint, once, trigger_s) for checkpoint in opened]
 
     def _query(self, checkpoint: StreamCheckpoint, once: bool, trigger_s: float) -> StreamingQuery:
         writer = (
             self._source.stream(self._run.spark, checkpoint.stream)
             .writeStream.queryName(f"archive-{checkpoint.stream}")
-            .option("checkpointLocation", str(checkpoint.folder(self._tables)))
+            .option("checkpointLocation", self._folders.path(checkpoint.folder))
             .foreachBatch(self._sink(checkpoint))
         )
         if once:
@@ -74,6 +81,7 @@ class KafkaArchive:
         stream = rows.STREAMS[checkpoint.stream]
 
         def check() -> None:
+            self._run.held()
             # Spark goes by names: a topic that was created again meanwhile is noticed only here.
             checkpoint.check(self._source.identity(self._run.spark, stream.name))
 

@@ -10,20 +10,22 @@ cluster and of each topic, or the identifier of a journal's stream.
 import contextlib
 import fcntl
 import json
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from attrs import asdict, evolve, frozen
 
-from mdserver.pipeline.common import leases, places
+from mdserver.pipeline.common import leases
 from mdserver.pipeline.common.durable import replace_file
 from mdserver.pipeline.common.places import RemoteTables, Tables
 from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.spark_folders import SparkFolders
 
 FOLDER = "_checkpoints"
+TOKEN_BYTES = 8
 COMPACTED = "compacted.json"
 """The file that has the time of each table's last compaction, in seconds since 1970."""
-KAFKA = "an archive of Kafka"
 PLACE = "the journal"
 """The part of a source's identity that is the folder of a journal."""
 
@@ -42,21 +44,24 @@ class StreamCheckpoint:
     """The checkpoint of one stream in a folder of tables.
 
     `number` counts the sources that the stream had, one after the other; `source` is the identity
-    of the present one, an identifier for each of its parts.
+    of the present one, an identifier for each of its parts. `token` is a random part of the name of
+    Spark's folder, which may be in a place with those of other tables; "" from earlier releases.
     """
 
     stream: str
     number: int
     source: Mapping[str, str]
+    token: str = ""
 
     @property
     def job(self) -> str:
         """The name under which batches are committed; their numbers begin anew with each source."""
         return f"archive-{self.stream}-{self.number}"
 
-    def folder(self, tables: Path) -> Path:
-        """Return the folder of Spark's part of the checkpoint."""
-        return tables / FOLDER / f"{self.stream}-{self.number}"
+    @property
+    def folder(self) -> str:
+        """The name of the folder of Spark's part of the checkpoint."""
+        return f"{self.stream}-{self.number}" + (f"-{self.token}" if self.token else "")
 
     def check(self, source: Mapping[str, str]) -> None:
         """Raise PipelineError if a part of the source has another identifier than before."""
@@ -81,13 +86,13 @@ class StreamCheckpoint:
         segment, mark = found.decode("ascii").split()
         return int(segment), mark
 
-    def check_spark(self, tables: Path, *, begun: bool = True) -> None:
+    def check_spark(self, folders: SparkFolders, *, begun: bool = True) -> None:
         """Raise PipelineError if Spark's part is gone, or is empty although a batch has `begun`."""
-        folder = self.folder(tables)
-        if not folder.is_dir() or (begun and not any(folder.iterdir())):
+        if not folders.exists(self.folder) or (begun and folders.is_empty(self.folder)):
             raise PipelineError(
-                f"{folder} is gone, so nobody knows what of {self.stream} is archived:"
-                " restore it, or archive into another folder"
+                f"{folders.path(self.folder)} is gone, so nobody knows what of {self.stream} is"
+                " archived: restore it, give the --checkpoints of before, or archive into another"
+                " folder"
             )
 
     @property
@@ -212,14 +217,15 @@ def opened(
     source: Mapping[str, str],
     *,
     new: bool,
-    spark: bool = True,
+    spark: SparkFolders | None = None,
     identifier: str | None = None,
     several: bool = False,
     held: Callable[[], None] = lambda: None,
 ) -> StreamCheckpoint:
     """Return the stream's checkpoint, made if there is none, or begun anew for a `new` source.
 
-    With `spark` a streaming query of Spark's has a part of it. `identifier` is that of a journal's
+    `spark` is the place of the part that a streaming query of Spark's has, if there is one.
+    `identifier` is that of a journal's
     stream; with `several` it is one of several journals, which have a checkpoint each. `held` is
     called before each change, and raises PipelineError if another process may write to the tables.
     Raises PipelineError if the source is another one than before, if Spark's part is gone, or if
@@ -229,24 +235,39 @@ def opened(
     if known is None or new:
         held()
         number = _claimed(tables, stream, sources(tables, stream) + 1)
-        checkpoint = StreamCheckpoint(stream, number, source)
+        token = "" if spark is None else secrets.token_hex(TOKEN_BYTES)
+        checkpoint = StreamCheckpoint(stream, number, source, token)
     else:
         known.check(source)
-        if spark:
-            known.check_spark(places.local(tables, KAFKA), begun=False)
+        if spark is not None:
+            known.check_spark(spark, begun=False)
         checkpoint = evolve(known, source=source)
-    if spark:
-        folder = checkpoint.folder(places.local(tables, KAFKA))
-        folder.mkdir(parents=True, exist_ok=True)
-    elif isinstance(tables, Path) and checkpoint.folder(tables).exists():
+    if spark is not None:
+        spark.make(checkpoint.folder)
+    elif isinstance(tables, Path) and (left := tables / FOLDER / checkpoint.folder).exists():
         raise PipelineError(
-            f"{checkpoint.folder(tables)} was made by an earlier release, which counted otherwise:"
-            " archive into another folder, or give --new-source to archive this journal from its"
-            f" beginning. {SECOND_TIME}"
+            f"{left} was made by an earlier release, which counted otherwise: archive into another"
+            " folder, or give --new-source to archive this journal from its beginning."
+            f" {SECOND_TIME}"
         )
     held()
     _write(tables, file, json.dumps(asdict(checkpoint)).encode())
     return checkpoint
+
+
+def place_of(tables: Tables, given: Path | str | None) -> Path | str:
+    """Return the place of Spark's checkpoints: the given one, or a folder beside the tables.
+
+    Raises PipelineError if none is given and the tables are in an object store.
+    """
+    if given is not None:
+        return given
+    if isinstance(tables, RemoteTables):
+        raise PipelineError(
+            f"{tables} is an object store, in which a stream of Spark's cannot have its checkpoint:"
+            " give --checkpoints, a folder of this computer or one that is mounted"
+        )
+    return tables / FOLDER
 
 
 @contextlib.contextmanager

@@ -104,8 +104,8 @@ def opened(place: str) -> ObjectStore:
         return FolderStore(Path(parts.path))
     if parts.scheme not in SCHEMES:
         raise PipelineError(
-            f"{parts.scheme}:// is no place that is known: give a folder, file:// or"
-            f" {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
+            f"{parts.scheme}:// is no place that is known: give a folder (what Hadoop has can be"
+            f" mounted as one), file:// or {', '.join(f'{scheme}://' for scheme in SCHEMES)}"
         )
     # By the whole text: a secret may have a slash, behind which a URI has no password any more.
     if ":" in parts.netloc or ("@" in place and parts.scheme not in ("abfs", "abfss")):

@@ -21,6 +21,7 @@ from pyspark.sql import functions as f
 
 from mdserver import limits
 from mdserver.pipeline.common import rows, schema
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.derive.operators import US, Derived
 from mdserver.pipeline.derive.publisher import StepPublisher
 from mdserver.pipeline.derive.rule_engine import RuleEngine
@@ -102,7 +103,7 @@ class Derive:
         rules: Sequence[Rule],
         log: StepLog,
         publisher: StepPublisher,
-        tables: Path,
+        tables: Tables,
         report: Callable[[BatchCounts], None],
         lateness_s: float = limits.DERIVE_LATENESS_S,
     ) -> None:

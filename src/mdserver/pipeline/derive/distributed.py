@@ -37,6 +37,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from mdserver import limits
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.derive.batches import watched
 from mdserver.pipeline.derive.operators import US
 from mdserver.pipeline.derive.publisher import StepPublisher
@@ -93,7 +94,7 @@ class Distributed:
         rules: Sequence[Rule],
         log: StepLog,
         publisher: StepPublisher,
-        tables: Path,
+        tables: Tables,
         report: Callable[[BatchCounts], None],
         shards: int,
         *,

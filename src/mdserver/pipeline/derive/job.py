@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from mdserver.pipeline.common import checkpoints, delta
 from mdserver.pipeline.common.durable import replace_file
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import Source
 from mdserver.pipeline.common.spark_errors import reason_of
@@ -253,10 +254,27 @@ def _caught_up(query: StreamingQuery) -> bool:
     return still and bool(recent[-1]["numInputRows"] == 0)
 
 
+@frozen
+class JobPlaces:
+    """Where the job has what it makes: its tables, and in `checkpoints` what it remembers.
+
+    The second is always a folder: steps are files that are synced one by one, and Spark's store of
+    states has files of its own there.
+    """
+
+    tables: Tables
+    checkpoints: Path
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the job."""
+        return self.checkpoints / JOB
+
+
 @contextlib.contextmanager
 def ready(
     rules_file: Path,
-    tables: Path,
+    places: JobPlaces,
     server: PublishServer,
     say: Say,
     engine: EngineChoice = EMBEDDED,
@@ -269,10 +287,9 @@ def ready(
     message is one line, if one of them fails: a mistake then costs no start of Spark.
     """
     loaded = rules.load(rules_file)
-    folder = tables / checkpoints.FOLDER / JOB
-    with alone(folder):
-        chosen = settled(folder, engine)
-        yield from _ready(loaded, folder, tables, server, say, chosen, once=once)
+    with alone(places.folder):
+        chosen = settled(places.folder, engine)
+        yield from _ready(loaded, places, server, say, chosen, once=once)
 
 
 @contextlib.contextmanager
@@ -292,8 +309,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 def _ready(
     loaded: list[Rule],
-    folder: Path,
-    tables: Path,
+    places: JobPlaces,
     server: PublishServer,
     say: Say,
     engine: EngineChoice,
@@ -301,6 +317,7 @@ def _ready(
     once: bool,
 ) -> Iterator[Job]:
     """Yield the job, once its folder is known to be this run's alone."""
+    folder = places.folder
     log = StepLog(folder / "steps", loaded)
     # Without its checkpoint Spark would number batches from 0 again, and the log would skip them as
     # batches that it knows.
@@ -309,11 +326,11 @@ def _ready(
             f"{folder} has steps but no folder spark: both belong together, remove both to start"
             " anew"
         )
-    delta.table(tables, "quarantine")
+    delta.table(places.tables, "quarantine")
     with StepPublisher(server, log.publisher, log.numbering) as publisher:
         log.identified(publisher.numbering)
         progress = Progress(publisher, say)
-        run = loaded, log, publisher, tables, progress.add
+        run = loaded, log, publisher, places.tables, progress.add
         if engine.shards:
             running = distributed.Distributed(*run, engine.shards, once=once)
             yield Job(running, progress, folder, distributed.TRIGGER)

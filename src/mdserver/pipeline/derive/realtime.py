@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from mdserver.pipeline.common import checkpoints, plain, rows, schema
+from mdserver.pipeline.common import plain, rows, schema
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import KafkaSource
 from mdserver.pipeline.common.spark_errors import reason_of
@@ -184,15 +184,15 @@ def run(
     source: KafkaSource,
     rules: Sequence[Rule],
     target: TopicTarget,
-    tables: Path,
+    checkpoints: Path,
 ) -> None:
-    """Derive until the query ends.
+    """Derive until the query ends; its checkpoint is in a folder of those of all jobs.
 
     Raises PipelineError if the source has no topic of messages, or if the query failed.
     """
     if not source.has(STREAM):
         raise PipelineError("there is nothing to derive from: no topic of the stream messages")
-    folder = tables / checkpoints.FOLDER / "derive-real-time"
+    folder = checkpoints / "derive-real-time"
     checkpoint = job.opened(folder, source.identity(spark, STREAM))
     client = {**target.settings, "bootstrap.servers": target.servers}
     real_time: dict[str, Any] = {"realTime": CHECKPOINT_EVERY}

@@ -15,12 +15,12 @@ repetition of the batch is then skipped by its number.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from mdserver.pipeline.common import delta
+from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.derive.operators import Derived, State
 from mdserver.pipeline.derive.publisher import StepPublisher, Unpublished
 from mdserver.pipeline.derive.rule_engine import Key
@@ -56,7 +56,7 @@ class Steps:
         self,
         log: StepLog,
         publisher: StepPublisher,
-        tables: Path,
+        tables: Tables,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._log = log
@@ -115,7 +115,8 @@ class Steps:
         aside = [*step.aside, *self._aside.kept(map(_unpublished, unpublished))]
         if aside:
             named = [row | {"batch_id": step.batch} for row in aside]
-            delta.append_rows(self._tables, "quarantine", JOB, step.number, named)
+            # By publisher: steps of a job that starts anew are counted from 1 again.
+            delta.append_rows(self._tables, "quarantine", self._log.publisher, step.number, named)
         self._log.published(self._publisher.numbering, states)
 
 

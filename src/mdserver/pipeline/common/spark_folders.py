@@ -1,0 +1,118 @@
+"""The place of Spark's checkpoints: a folder, or a URI of one of Spark's own file systems.
+
+A streaming query of Spark's renames and lists its files, by the file systems that Spark has: those
+of Hadoop, with the jars that they need. Tables in an object store are reached without jars, and so
+the checkpoints of a query may be in another place than the tables that it fills.
+"""
+
+from pathlib import Path
+from typing import Any, Protocol
+
+from attrs import frozen
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from mdserver.pipeline.common import object_store
+from mdserver.pipeline.common.requirements import PipelineError
+
+
+class SparkFolders(Protocol):
+    """A place with a folder for each streaming query. All methods raise PipelineError."""
+
+    def path(self, name: str) -> str:
+        """Return the path or the URI of a folder, as Spark takes it."""
+
+    def exists(self, name: str) -> bool:
+        """Return whether the folder is there."""
+
+    def is_empty(self, name: str) -> bool:
+        """Return whether nothing is in a folder that is there."""
+
+    def make(self, name: str) -> None:
+        """Make a folder, and those above it; do nothing if it is there."""
+
+
+@frozen
+class LocalFolders:
+    """Folders of the file system."""
+
+    place: Path
+
+    def path(self, name: str) -> str:
+        """Return the path of a folder."""
+        return str(self.place / name)
+
+    def exists(self, name: str) -> bool:
+        """Return whether the folder is there."""
+        return (self.place / name).is_dir()
+
+    def is_empty(self, name: str) -> bool:
+        """Return whether nothing is in a folder that is there."""
+        return not any((self.place / name).iterdir())
+
+    def make(self, name: str) -> None:
+        """Make a folder, and those above it; do nothing if it is there."""
+        try:
+            (self.place / name).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PipelineError(f"{self.path(name)} cannot be made: {error.strerror}") from None
+
+
+class RemoteFolders:
+    """Folders of one of Spark's file systems, such as `hdfs://` or `s3a://`, by their URI.
+
+    Raises PipelineError if Spark has no such file system.
+    """
+
+    def __init__(self, spark: SparkSession, place: str) -> None:
+        self._place = place.rstrip("/")
+        self._jvm: Any = spark._jvm
+        try:
+            configuration = spark._jsc.hadoopConfiguration()
+            self._files: Any = self._path(self._place).getFileSystem(configuration)
+        except Py4JJavaError as error:
+            raise PipelineError(
+                f"{place}: Spark has no file system for it ({_reason(error)}): give its jars by"
+                " --spark-option spark.jars=..., or a folder that is mounted"
+            ) from None
+
+    def path(self, name: str) -> str:
+        """Return the URI of a folder."""
+        return f"{self._place}/{name}"
+
+    def exists(self, name: str) -> bool:
+        """Return whether the folder is there."""
+        return bool(self._asked(self._files.exists, name))
+
+    def is_empty(self, name: str) -> bool:
+        """Return whether nothing is in a folder that is there."""
+        return len(self._asked(self._files.listStatus, name)) == 0
+
+    def make(self, name: str) -> None:
+        """Make a folder, and those above it; do nothing if it is there."""
+        self._asked(self._files.mkdirs, name)
+
+    def _asked(self, method: Any, name: str) -> Any:
+        try:
+            return method(self._path(self.path(name)))
+        except Py4JJavaError as error:
+            raise PipelineError(f"{self.path(name)}: {_reason(error)}") from None
+
+    def _path(self, text: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(text)
+
+
+def _reason(error: Py4JJavaError) -> str:
+    """Return the first line of what Java says."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.toString()).partition("\n")[0]
+
+
+def opened(spark: SparkSession, place: Path | str) -> SparkFolders:
+    """Return the folders in a place: the path of a folder, or a URI. Raises PipelineError."""
+    if isinstance(place, Path):
+        return LocalFolders(place)
+    assert object_store.is_uri(place)
+    return RemoteFolders(spark, place)

@@ -1,0 +1,40 @@
+"""Places of Spark's checkpoints: a folder, and the file systems that Spark has."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mdserver.pipeline.common import spark_folders
+from mdserver.pipeline.common.requirements import PipelineError
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("by_uri", [False, True])
+def test_a_folder_that_is_made_and_filled(spark: Any, tmp_path: Path, by_uri: bool) -> None:
+    place = tmp_path / "ü b"
+    folders = spark_folders.opened(spark, f"file://{place}" if by_uri else place)
+    assert not folders.exists("a-1")
+    folders.make("a-1")
+    folders.make("a-1")
+    assert folders.exists("a-1")
+    assert folders.is_empty("a-1")
+    (place / "a-1" / "metadata").write_text("{}")
+    assert not folders.is_empty("a-1")
+    assert spark.read.text(folders.path("a-1")).count() == 1
+
+
+def test_a_file_system_that_spark_lacks_is_one_line(spark: Any) -> None:
+    with pytest.raises(PipelineError, match=r"^s3a://b/c: Spark has no file system for it \(.*S3A"):
+        spark_folders.opened(spark, "s3a://b/c")
+    with pytest.raises(
+        PipelineError, match=r"^s3://b/c: Spark has no .* a folder that is mounted$"
+    ):
+        spark_folders.opened(spark, "s3://b/c")
+
+
+def test_a_place_that_does_not_answer_is_one_line(spark: Any) -> None:
+    folders = spark_folders.opened(spark, "hdfs://127.0.0.1:1/checkpoints")
+    with pytest.raises(PipelineError, match=r"^hdfs://127\.0\.0\.1:1/checkpoints/a: .*Exception"):
+        folders.exists("a")
