@@ -130,7 +130,7 @@ class Node:
         start = 1 + rng.getrandbits(START_BITS) if cluster.guaranteed and not cluster.single else 0
         first_history = new_history(rng) if cluster.single else ""
         self.broker = broker = Broker(settings, first_history, rng)
-        self.seeds = seeds = Seeds(cluster.me, cluster.seeds)
+        self.seeds = seeds = Seeds(cluster.me, cluster.seeds, votes if cluster.guaranteed else None)
         self.members = members = Membership(cluster, seeds)
         self.pending = pending = PendingPublications(
             f"{cluster.me}#{votes.incarnation}", cluster.numbers_kept

@@ -44,6 +44,11 @@ class VoteRecord(msgspec.Struct):
     (`mdserver.cluster.wal`). `seeds` are the cluster's, in their order; earlier versions left
     them out. `log` is the identifier of the stream that its logs are written down in, empty if that
     is not known, and `logged` the newest incarnation that is known to have begun there.
+
+    Of the lists of seeds (`mdserver.cluster.seeds`): `number` is that of the present one, `listed`
+    its seeds if it is not the first one, `next` the list that this seed has named to follow it, and
+    `may_name` says that it named no other one in a record that was lost. `founding` is what `seeds`
+    stands for, if that has something else (`encode`).
     """
 
     member: str
@@ -58,10 +63,34 @@ class VoteRecord(msgspec.Struct):
     log: str = ""
     logged: int = 0
     starts: dict[str, int] = {}
+    number: int = 1
+    listed: list[str] = []
+    next: list[str] = []
+    may_name: bool = False
+    founding: list[str] = []
+
+    @property
+    def changed(self) -> bool:
+        """Return whether there was a change of seeds, or one has begun."""
+        return self.number > 1 or bool(self.next)
+
+    def present(self, first: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the present list of seeds; `first` is the list with which the cluster began."""
+        return tuple(self.listed) if self.number > 1 else first
 
     def encode(self) -> bytes:
-        """Return the content of the vote file."""
-        return msgspec.json.encode(self)
+        """Return the content of the vote file.
+
+        A version that knows no changes of seeds would count majorities by the first list. Once
+        there was a change, the record has in the place of that list one that is no configuration's:
+        such a version then ends its start, and says how the two differ.
+        """
+        if not self.changed:
+            return msgspec.json.encode(self)
+        shown = [f"list {self.number} of this cluster:", *self.present(tuple(self.seeds))]
+        return msgspec.json.encode(
+            msgspec.structs.replace(self, seeds=shown, founding=list(self.seeds))
+        )
 
 
 def after_loss(known: int) -> int:
@@ -89,6 +118,8 @@ def read(content: bytes) -> VoteRecord:
         raise DamagedError(str(error)) from None
     if record.format != FORMAT:
         raise DamagedError(f"its format is {record.format}, and only {FORMAT} is known here")
+    if record.changed:
+        record.seeds, record.founding = record.founding, []
     return record
 
 
