@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mdserver.pipeline.common import delta
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.iceberg import table_folder
 from mdserver.pipeline.iceberg.job import export
@@ -79,3 +80,17 @@ def test_a_hint_that_a_killed_writer_left_behind_is_put_right_by_the_next(tables
     add_samples(tables, 2, 1)
     assert export(tables, "stats").added == 1
     assert same_rows(tables, "stats") == 3
+
+
+def test_commits_without_files_are_forgotten_as_well(
+    tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of an archive that sets nothing aside is a version of `quarantine` without files."""
+    kept = 3
+    monkeypatch.setattr(table_folder, "VERSIONS_KEPT", kept)
+    add_samples(tables, 0, 1)
+    for n in range(6 * kept):
+        delta.commit_nothing(tables, "stats", delta.TableBatch("job", n))
+        export(tables, "stats")
+        assert len(TableFolder.of(tables, "stats").versions()) <= 2 * kept
+    assert same_rows(tables, "stats") == 1

@@ -184,10 +184,11 @@ def _data_files(io: FileIO, metadata: TableMetadata, uris: Sequence[str]) -> lis
 
 
 def _forget(target: Table, folder: TableFolder) -> None:
-    """Forget commits that are older than the last ones, when there are twice as many."""
-    if len(target.snapshots()) < 2 * table_folder.VERSIONS_KEPT:
+    """Forget all but the last commits, now and then."""
+    if table_folder.number_of(target) % table_folder.VERSIONS_KEPT:
         return
     by_age = sorted(target.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
     old = [snapshot.snapshot_id for snapshot in by_age[: -table_folder.VERSIONS_KEPT]]
-    target.maintenance.expire_snapshots().by_ids(old).commit()
+    if old:
+        target.maintenance.expire_snapshots().by_ids(old).commit()
     folder.tidy(target)
