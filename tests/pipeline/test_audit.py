@@ -68,12 +68,16 @@ def once(spark: Any, receipts: Sequence[tuple[Any, ...]]) -> Any:
     return audit.each_once(spark.createDataFrame(list(receipts), RECEIPT))
 
 
+def judged_ranges(archived: Any, receipts: Any) -> Any:
+    return audit.judge_ranges(archived, receipts, audit.sums_at_ends(archived, receipts))
+
+
 def judge(spark: Any, *receipts: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
     return verdicts(spark, *receipts), gaps_of(spark, *receipts)
 
 
 def verdicts(spark: Any, *receipts: tuple[Any, ...]) -> list[Any]:
-    judged = audit.judge_ranges(audit.promised(messages(spark)), once(spark, receipts))
+    judged = judged_ranges(audit.promised(messages(spark)), once(spark, receipts))
     rows: list[Any] = judged.collect()
     return sorted(rows, key=lambda row: (row.session, row.owner, row.seq_lo))
 
@@ -163,7 +167,7 @@ def test_altered_fields_are_found_and_placed_unless_a_receipt_says_nothing_of_th
         receipt(range(1, 50), session="old, without fields", **nothing),
     ]
     archived = audit.promised(messages(spark))
-    judged = audit.judge_ranges(archived, once(spark, told)).localCheckpoint()
+    judged = judged_ranges(archived, once(spark, told)).localCheckpoint()
     found = {row.session: (row.verdict, row.first_bad_seq, row.reason) for row in judged.collect()}
     assert found == {
         "right": ("exact", None, None),
@@ -207,7 +211,7 @@ def test_a_first_message_that_may_be_a_merged_one_is_not_called_altered(spark: A
     }
     assert {row.verdict for row in judged.values()} == {"unjudged", "dup_or_corrupt"}
     found = findings.of_receipts(
-        audit.judge_ranges(audit.promised(messages(spark)), once(spark, rows[:1]))
+        judged_ranges(audit.promised(messages(spark)), once(spark, rows[:1]))
     ).collect()
     (row,) = found
     assert (row.kind, row.seq_lo, row.first_bad_seq) == ("unjudged", 95, None)
@@ -225,7 +229,7 @@ def test_two_contents_of_one_place_are_a_fault_of_the_archive(spark: Any) -> Non
         receipt([70, 71], session="one of them"),
         receipt([5, 6], session="another row, equal"),
     ]
-    judged = audit.judge_ranges(archived, once(spark, told)).localCheckpoint()
+    judged = judged_ranges(archived, once(spark, told)).localCheckpoint()
     assert {row.session: row.verdict for row in judged.collect()} == {
         "other": "differing",
         "one of them": "exact",
@@ -300,7 +304,7 @@ def test_numbers_that_do_not_fit_end_no_audit(spark: Any) -> None:
         ("sums", "dup_or_corrupt", None),
     ]
     assert audit.silent_of_fields(
-        audit.judge_ranges(audit.promised(messages(spark)), once(spark, impossible))
+        judged_ranges(audit.promised(messages(spark)), once(spark, impossible))
     ).isEmpty()
 
 
@@ -342,7 +346,7 @@ def test_whose_fault_it_is_and_where(spark: Any) -> None:
     """The archive lacks 63 and 75: that is no fault of any delivery."""
     archived = messages(spark).where("seq not in (63, 75)")
     rows = [receipt(received, session=name) for name, (received, _, _) in FAULTS.items()]
-    judged = audit.judge_ranges(audit.promised(archived), once(spark, rows)).localCheckpoint()
+    judged = judged_ranges(audit.promised(archived), once(spark, rows)).localCheckpoint()
     assert {row.session: (row.verdict, row.first_bad_seq) for row in judged.collect()} == {
         name: (verdict, first_bad) for name, (_, verdict, first_bad) in FAULTS.items()
     }

@@ -69,10 +69,13 @@ def _audited(
     messages = tables.frame(spark, folder, "messages")
     receipts = tables.frame(spark, folder, "receipts")
     checked = verdicts.promised(messages)
-    once = verdicts.each_once(receipts)
-    judged = verdicts.judge_ranges(checked, once).persist(StorageLevel.MEMORY_AND_DISK)
+    # What is used several times and is not much: Spark would compute it each time.
+    once = verdicts.each_once(receipts).persist(StorageLevel.MEMORY_AND_DISK)
+    sums = verdicts.sums_at_ends(checked, once).persist(StorageLevel.MEMORY_AND_DISK)
+    judged = verdicts.judge_ranges(checked, once, sums).persist(StorageLevel.MEMORY_AND_DISK)
     verdict = judged.select(*schema.TABLES["audit_verdicts"].names)
     tell("receipts", delta.replace_frame(folder, "audit_verdicts", verdict))
+    sums.unpersist()
     parts = [
         findings.of_receipts(judged),
         findings.of_gaps(verdicts.find_gaps(checked, once)),
@@ -91,6 +94,7 @@ def _audited(
         parts.append(findings.of_holes(tables.frame(spark, folder, "quarantine")))
     tell("findings", delta.replace_frame(folder, "audit_findings", findings.united(parts)))
     judged.unpersist()
+    once.unpersist()
     result, found = _result(spark, folder)
     if page is not None:
         _write_page(spark, folder, page, messages, result, found)

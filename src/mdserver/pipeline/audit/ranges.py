@@ -31,13 +31,17 @@ def located(messages: DataFrame, asked: DataFrame, place: str, low: str, high: s
         "seq",
         f.lit(None).cast(asked.schema).alias("asked"),
     )
-    for kind, column in ((LOW, low), (HIGH, high)):
-        end = f.col(column).alias("at")
-        lines = lines.unionByName(
-            asked.select(
-                *SUBJECT, end, f.lit(kind).alias("kind"), nothing.alias("seq"), whole.alias("asked")
-            )
+    # Both ends come of one row: Spark would compute `asked` a second time for a second frame of it.
+    both = f.array(
+        *(
+            f.struct(f.col(column).alias("at"), f.lit(kind).alias("kind"))
+            for kind, column in ((LOW, low), (HIGH, high))
         )
+    )
+    ends = asked.select(*SUBJECT, whole.alias("asked"), f.explode(both).alias("end"))
+    lines = lines.unionByName(
+        ends.select(*SUBJECT, "end.at", "end.kind", nothing.alias("seq"), "asked")
+    )
     before = Window.partitionBy(*SUBJECT).orderBy("at", "kind")
     behind = Window.partitionBy(*SUBJECT).orderBy(f.desc("at"), f.desc("kind"))
     so_far = Window.unboundedPreceding, Window.currentRow

@@ -45,6 +45,9 @@ SAME_RECEIPT = [*SAME_CONTENT, "fields_sum", "fields_at"]
 GRACE_S = 5
 WIDE = "decimal(38,0)"  # for sums that 64 bits do not hold
 
+SUMMED = ("count", "crc", "at", "fields", "fields_at", "differing")
+"""The values of messages of which there are sums."""
+
 WHOLE = ("exact", "conflated")
 OF_ARCHIVE = ("not_archived", "unknown_epoch", "differing")
 """Verdicts about the archive: it has less than the subscriber, or several contents of a place."""
@@ -153,15 +156,12 @@ def acked_not_archived(
     )
 
 
-def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
-    """Return the receipts with `expected_n`, `expected_fields`, and what was found of them.
+def sums_at_ends(messages: DataFrame, receipts: DataFrame) -> DataFrame:
+    """Return the sums along the messages of a place, up to each message at an end of a receipt.
 
-    `verdict`, `first_bad_seq` and `reason` say what was found. `expected_n` is how many messages of
-    the range the archive has, and `expected_fields` the sum of the checksums of their fields; both
-    are null if it lacks an end of the range. `first_bad_seq` and `reason` are null unless something
-    is wrong. `messages` are those of `promised`, `receipts` those of `each_once`.
+    There is a row for each such message, with the values of SUMMED: under their names those of the
+    message, and with `_to` the sums of all messages of the place up to it.
     """
-    along = Window.partitionBy(*PLACE).orderBy("seq")
     summed = {
         "count": f.lit(1).cast("bigint"),
         "crc": f.col("crc"),
@@ -170,22 +170,36 @@ def judge_ranges(messages: DataFrame, receipts: DataFrame) -> DataFrame:
         "fields_at": f.col("fields_crc").cast(WIDE) * f.col("seq"),
         "differing": f.col("differing"),
     }
+    along = Window.partitionBy(*PLACE).orderBy("seq")
     sums = messages.select(
         *PLACE,
         "seq",
         *(f.sum(each).over(along).alias(f"{name}_to") for name, each in summed.items()),
         *(each.alias(name) for name, each in summed.items()),
     )
+    ends = receipts.select(*PLACE, f.explode(f.array("seq_lo", "seq_hi")).alias("seq"))
+    return sums.join(ends.repartition(*PLACE).distinct(), [*PLACE, "seq"], "left_semi")
+
+
+def judge_ranges(messages: DataFrame, receipts: DataFrame, sums: DataFrame) -> DataFrame:
+    """Return the receipts with `expected_n`, `expected_fields`, and what was found of them.
+
+    `verdict`, `first_bad_seq` and `reason` say what was found. `expected_n` is how many messages of
+    the range the archive has, and `expected_fields` the sum of the checksums of their fields; both
+    are null if it lacks an end of the range. `first_bad_seq` and `reason` are null unless something
+    is wrong. `messages` are those of `promised`, `receipts` those of `each_once`, `sums` those of
+    `sums_at_ends`, which is read twice.
+    """
     low = sums.select(
         *PLACE,
         f.col("seq").alias("seq_lo"),
         f.col("fields").alias("first_fields"),
-        *((f.col(f"{name}_to") - f.col(name)).alias(f"{name}_before") for name in summed),
+        *((f.col(f"{name}_to") - f.col(name)).alias(f"{name}_before") for name in SUMMED),
     )
-    high = sums.select(*PLACE, f.col("seq").alias("seq_hi"), *(f"{name}_to" for name in summed))
+    high = sums.select(*PLACE, f.col("seq").alias("seq_hi"), *(f"{name}_to" for name in SUMMED))
     epochs = messages.select(*PLACE).distinct().withColumn("known", f.lit(True))
     differences = {
-        f"expected_{name}": f.col(f"{name}_to") - f.col(f"{name}_before") for name in summed
+        f"expected_{name}": f.col(f"{name}_to") - f.col(f"{name}_before") for name in SUMMED
     }
     earlier = Window.partitionBy(*VIEW, "epoch").orderBy("seq_lo", "seq_hi")
     reached = f.max("count_to").over(earlier.rowsBetween(Window.unboundedPreceding, -1))
