@@ -23,8 +23,13 @@ CODE = {
     "promises are durable": "promises are not in the vote file",
     "recover before voting": "a restarted seed votes at once",
     "recover from the coordinator only": "recovery from any seed",
+    "readmission elects anew": "a lost seed is taken back by any coordinator",
+    "a hand-over elects": "every other hand-over elects nobody",
 }
 """Rules of the specification, and the mutants that leave them out of the code."""
+
+LOST = 4
+"""As many times longer does a run last in which an operator takes a seed back at the end."""
 
 DRAWS = 10
 """So many draws of how long messages and writes take; in one of them the bug has to show."""
@@ -40,8 +45,9 @@ def compiled(found: Iterable[Step]) -> Plan:
         for step in found
     )
     last = max(step.epoch for step in led)
+    loses = any(step.action == "LoseVote" for step in led)
     return evolve(
-        small(1, 8 * NS_PER_S, (), ()),
+        small(1, (LOST if loses else 1) * 8 * NS_PER_S, (), ()),
         members=3 + last + 1,  # whoever coordinates at first takes no part
         seeds=3,
         publishers=0,

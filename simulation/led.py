@@ -42,12 +42,13 @@ TAKEN = ("Sync", "ColdSync", "Install")
 TRACES = {
     "Promise": ("Promise",),
     "Elect": ("Elect",),
+    "Shortcut": ("Elect",),
     "Sync": TAKEN,
     "Activate": ("Activate",),
     "Accept": ("Accept",),
     "Commit": ("Commit",),
     "Register": ("Register",),
-    "Readmit": ("Readmit",),
+    "Readmit": ("Readmit", "Register"),  # without an election for the loss it is a mere Register
     "Install": TAKEN,
     "InstallFromPeers": TAKEN,
 }
@@ -142,7 +143,7 @@ class Led:
             case "Meet":
                 self._only(permutations((*self.world.seeds, coordinator.name), 2))
                 self.world.heap.after(MEETING, self._go_on)
-            case "Promise" if step.epoch not in self._stood:
+            case "Promise" | "Shortcut" if step.epoch not in self._stood:
                 self._stand(step, self.world.heap.now + PATIENCE)
             case _:
                 self._lead(step, coordinator)
@@ -153,11 +154,18 @@ class Led:
         taker = coordinator if step.counted else seeds[step.seed]
         to, back = (coordinator.name, taker.name), (taker.name, coordinator.name)
         match step.action:
-            case "Register" | "Readmit":
+            case "Register":
                 self._only((to, back))
+                taker = coordinator
+            case "Readmit":
+                # An operator's word counts once the seed has heard a majority of the others.
+                self._only((*permutations(self.world.seeds, 2), to, back))
                 taker = coordinator
             case "Install":
                 self._only((to, back))
+            case "Shortcut":
+                self._only(())
+                taker = coordinator
             case "InstallFromPeers":
                 peers = [seed.name for seed in seeds if seed is not taker]
                 self._only([(a, b) for p in peers for a, b in ((p, taker.name), (taker.name, p))])
@@ -165,8 +173,6 @@ class Led:
                 self._only((seeds[number].name, coordinator.name) for number in step.counted)
             case _:
                 self._only((to,))
-        if step.action == "Readmit":
-            seeds[step.seed].operate("readmit", seeds[step.seed].name)
         self._waiting += 1
         number = self._waiting
 
@@ -177,8 +183,16 @@ class Led:
                 self.world.heap.after(0, self._go_on)
             return self._waiting != number
 
+        if step.action == "Readmit":
+            self._readmit(seeds[step.seed], number)
         self.world.triggers += [(name, strike) for name in TRACES[step.action]]
         self.world.heap.after(PATIENCE, partial(self._passed_over, number))
+
+    def _readmit(self, seed: "Member", number: int) -> None:
+        """Give an operator's word again and again, until the step is over."""
+        if self._waiting == number:
+            seed.operate("readmit", seed.name)
+            self.world.heap.after(LOOK_EVERY, partial(self._readmit, seed, number))
 
     def _passed_over(self, number: int) -> None:
         if self._waiting == number:
@@ -198,8 +212,8 @@ class Led:
         before = self._coordinator(step.epoch - 1).name if self._stood else view.coordinator
         if (view.active and view.coordinator == before) or world.heap.now >= until:
             self._stood[step.epoch] = None
+            self._lead(step, candidate)  # it may take the step at once
             candidate.received(view.coordinator, [HandOver([0])])
-            self._lead(step, candidate)
         else:
             world.heap.after(NS_PER_MS, lambda: self._stand(step, until))
 

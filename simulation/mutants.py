@@ -1,7 +1,7 @@
 """Deliberate bugs of the cluster, switched on in tests only: each must be found by a run.
 
 Those that show only beside members of another version are in `version_mutants`, and those that
-leave out a guard which random plans do not reach in `guard_mutants`.
+leave out a rule which random plans hardly ever need in `rare_mutants`.
 """
 
 import time
@@ -44,8 +44,8 @@ from mdserver.core.message import NO_FLOOR, Entry, Position
 from mdserver.core.recovery import Ahead, Lost, Missed
 from simulation import profiles
 from simulation.chaos import releases
-from simulation.guard_mutants import OF_GUARDS
 from simulation.mutant import Mutant, Wrap, stored, switched_on
+from simulation.rare_mutants import RARE
 from simulation.run import Result, run
 from simulation.version_mutants import OF_VERSIONS
 
@@ -569,7 +569,7 @@ ALL = (
         ((Transfer, "compare", the_end_of_an_epoch_is_not_told),),
         stored("stranded-successor"),
     ),
-    *OF_GUARDS,
+    *RARE,
     *OF_VERSIONS,
 )
 MUTANTS = tuple(one for one in ALL if not (one.beside_release and releases.missing()))

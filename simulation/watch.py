@@ -121,8 +121,9 @@ class Watch:
     def _holds_the_best(self, values: dict[str, Any]) -> None:
         """Compare the log of an elected coordinator with the best of those promised (I1)."""
         group, epoch, elected = values["group"], values["epoch"], values["node"]
-        seeds = values["promises"].split(",")
-        best = max(self.promised[group, epoch, elected, seed] for seed in seeds)[1]
+        seeds = values["promises"].split(",") if values["promises"] else []
+        logs = [self.promised[group, epoch, elected, seed] for seed in seeds]
+        best = max(logs, default=(0, 0))[1]
         if values["length"] < best:
             self.violate(
                 "I1",

@@ -141,6 +141,8 @@ def _of_phase(epoch: int, old: str, after: Mapping[str, Any]) -> Step:
     promised = [
         m["from"] for m in after["sent"] if m["kind"] in {"promise", "cold"} and m["epoch"] == epoch
     ]
+    if not promised:
+        return Step("Shortcut", epoch)  # a successor that no seed elected (HandOver.tla)
     return Step("Elect", epoch, counted=_numbers(promised, after))
 
 

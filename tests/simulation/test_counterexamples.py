@@ -75,6 +75,12 @@ def test_the_steps_of_a_counterexample_are_told_by_what_they_changed() -> None:
     ]
 
 
+def test_a_coordinator_that_nobody_promised_to_took_a_shortcut() -> None:
+    unelected = PRINTED.replace('kind |-> "promise"', 'kind |-> "ack", length |-> 0')
+
+    assert steps(unelected)[1] == Step("Shortcut", 1)
+
+
 def test_without_a_counterexample_there_are_no_steps() -> None:
     with pytest.raises(NoCounterexampleError, match="no counterexample"):
         steps("Model checking completed. No error has been found.")
@@ -99,7 +105,7 @@ def test_a_run_along_a_counterexample_passes_and_fails_without_the_rule(rule: st
 @pytest.mark.parametrize("rule", STORED)
 def test_without_the_rule_members_take_each_step_of_its_counterexample(rule: str) -> None:
     plan = STORED[rule]
-    alone = {"Publish", "Crash"}  # these are made to happen
+    alone = {"Publish", "Crash", "LoseVote"}  # these are made to happen
 
     with switched_on(BY_TITLE[CODE[rule]]):
         taken = [

@@ -8,9 +8,9 @@ from attrs import evolve
 
 from mdserver.cluster.guards import Guard
 from simulation import guards
-from simulation.guard_mutants import OF_GUARDS
 from simulation.mutants import hunt
 from simulation.plan import make
+from simulation.rare_mutants import RARE
 from simulation.stored import StoredPlan, load, save
 
 PLANS = load()
@@ -44,7 +44,7 @@ def test_a_guard_that_never_refused_is_named() -> None:
     ],
 )
 def test_without_a_guard_its_plan_breaks_the_rule_behind_it(title: str, rule: str) -> None:
-    mutant = next(one for one in OF_GUARDS if one.title == title)
+    mutant = next(one for one in RARE if one.title == title)
 
     found = hunt(mutant, range(1, 4)).found
 

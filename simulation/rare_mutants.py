@@ -1,0 +1,122 @@
+"""Deliberate bugs that leave out a rule of the protocol which random plans hardly ever need.
+
+Each shows in a stored plan: the one in which a guard refuses (`simulation.guards`), or the one of
+TLC's counterexample without the rule (`simulation.counterexamples`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from mdserver.cluster.ballots import Ballots
+from mdserver.cluster.coordinator import Coordinator, CoordinatorEvent, CoordinatorState
+from mdserver.cluster.coordinators import Coordinators
+from mdserver.cluster.messages import CopyItem, HandOver, PromiseItem
+from mdserver.cluster.transfer import Transfer
+from simulation.mutant import Mutant, stored
+
+
+def any_copy_is_taken(_: object) -> Any:
+    def take_copy(self: Transfer, item: CopyItem) -> None:
+        if item.state is not None:
+            self._group.install(item.start, item.state)
+            self.log_is_copy = True
+
+    return take_copy
+
+
+def any_incarnation_is_registered(original: Callable[..., bool]) -> Any:
+    def may_register(
+        self: Coordinator, seed: str, incarnation: int, admitted: bool, known: dict[str, int]
+    ) -> bool:
+        newest = max(incarnation, self.known.get(seed, 0), known.get(seed, 0))
+        return original(self, seed, newest, admitted, known)
+
+    return may_register
+
+
+def adopted_without_its_beginning(original: Callable[..., Any]) -> Any:
+    def promise(self: Ballots, seed: str, item: PromiseItem, message: Any) -> Any:
+        group, candidate = self._group, self._group.coordinator
+        reply = original(self, seed, item, message)
+        if candidate is None or group.coordinator is not None or not candidate.incarnations:
+            return reply
+        logs = [candidate.promises[name][1] for name in candidate.incarnations]
+        best = max(logs, key=lambda log: (log.accepted, log.length))
+        if best.history == group.history:
+            return reply
+        # It was elected, and stopped only because of what the best log lacks.
+        group.coordinator, candidate.state = candidate, CoordinatorState.SYNCING
+        return best
+
+    return promise
+
+
+def taken_back_without_an_election(_: object) -> Any:
+    def may_register(self: Coordinator, *_: object) -> bool:
+        return self.state is CoordinatorState.ACTIVE
+
+    return may_register
+
+
+def started_from_what_it_holds(original: Callable[..., None]) -> Any:
+    """A successor asks no seeds: the log that it has is the log of its epoch.
+
+    So it is behind odd epochs only: each such coordinator was elected, and goes on meanwhile.
+    """
+
+    def on_hand_over(self: Coordinators, peer: str, hand_over: HandOver) -> None:
+        for index in hand_over.groups:
+            group = self.groups[index]
+            if group.leadership.coordinator != peer or not group.leadership.active:
+                continue
+            if group.leadership.epoch % 2 == 0:
+                original(self, peer, HandOver([index]))
+                continue
+            coordinator, log = group.ballots.stand(), group.log
+            coordinator.prepare_at_once()
+            coordinator.transition(CoordinatorEvent.ELECTED)
+            held = PromiseItem(
+                index,
+                coordinator.epoch,
+                log.epoch,
+                log.length,
+                log.committed,
+                group.history,
+                log.length,
+                [],
+                [],
+                None,
+            )
+            coordinator.promises[self._settings.me] = (0, held)
+            self.establish([group.ballots.adopt(held)])
+
+    return on_hand_over
+
+
+RARE = (
+    Mutant(
+        "a copy takes the place of what is newer",
+        ((Transfer, "take_copy", any_copy_is_taken),),
+        stored("older-copy"),
+    ),
+    Mutant(
+        "an incarnation that was lost is registered",
+        ((Coordinator, "may_register", any_incarnation_is_registered),),
+        stored("older-incarnation"),
+    ),
+    Mutant(
+        "a log of another history is adopted without its beginning",
+        ((Ballots, "promise", adopted_without_its_beginning),),
+        stored("lacks-its-beginning"),
+    ),
+    Mutant(
+        "a lost seed is taken back by any coordinator",
+        ((Coordinator, "may_register", taken_back_without_an_election),),
+        stored("readmission-elects-anew"),
+    ),
+    Mutant(
+        "every other hand-over elects nobody",
+        ((Coordinators, "on_hand_over", started_from_what_it_holds),),
+        stored("a-hand-over-elects"),
+    ),
+)
