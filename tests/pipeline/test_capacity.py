@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable, write_deltalake
 
+from mdserver.bench import results
 from mdserver.bench.results import Row, write
 from mdserver.cli.pipeline import command
 from mdserver.pipeline.capacity import job as capacity_job
 from mdserver.pipeline.capacity import model as capacity
 from mdserver.pipeline.capacity import report as capacity_report
 from mdserver.pipeline.capacity.model import Demand, Observation
-from mdserver.pipeline.common import object_store
+from mdserver.pipeline.common import object_store, schema
 from mdserver.pipeline.common.object_store import RemoteStore
 from mdserver.pipeline.common.places import RemoteTables, Tables
 from mdserver.pipeline.common.requirements import PipelineError
@@ -201,6 +205,24 @@ def test_runs_are_kept_once_however_often_they_are_given(
         plan = capacity_job.run_capacity(spark, files, tables, demand, None)
         assert plan.members == 3
         assert [len(fit.runs) for fit in plan.fits] == [6, 1, 1]
+
+
+def test_a_line_has_the_columns_of_a_measurement() -> None:
+    told = [*results.environment(), *results.columns()]
+    assert sorted(schema.BENCH_ROW.names) == sorted(told)
+
+
+def test_a_run_that_an_earlier_release_stored_is_the_same_run(
+    runs: Path, tmp_path: Path, spark: Any
+) -> None:
+    """It stored fewer columns, and is given the same file again."""
+    tables = tmp_path / "tables"
+    stored = [msgspec.json.decode(line) for line in runs.read_bytes().splitlines()]
+    before = pa.schema(list(schema.TABLES["bench_runs"])[:24])
+    write_deltalake(tables / "bench_runs", pa.Table.from_pylist(stored, before))
+    demand = Demand(connections=30_000, publications=1000, deliveries=200_000, burst=2)
+    capacity_job.run_capacity(spark, [runs], tables, demand, None)
+    assert len(DeltaTable(tables / "bench_runs").to_pyarrow_table()) == len(stored)
 
 
 def test_the_command_prints_the_plan_and_writes_the_page(runs: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,9 @@ def test_segments_that_are_missing_are_named(spark: Any, tmp_path: Path) -> None
         ("segment 1 is missing: deleted before it was archived", 1, 1),
         ("segments 3 to 4 are missing: deleted before it was archived", 3, 4),
     ]
+    rows = DeltaTable(tables / "quarantine").to_pyarrow_table().to_pylist()
+    assert {row["node"] for row in rows} == {"n1"}
+    assert all(row["ts"] <= datetime.now(UTC) for row in rows)
     assert run_archive(spark, journal, tables) == []
 
 

@@ -1,5 +1,6 @@
 """The compaction that a job does of its tables: once an hour, however often it is started."""
 
+import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from mdserver.pipeline.common import checkpoints, delta, schema
+from mdserver.pipeline.common import checkpoints, delta, retention, schema
 from mdserver.pipeline.common.maintenance import (
     COMPACT_EVERY_S,
     COMPACTION,
@@ -29,6 +30,35 @@ def with_two_files(folder: Path) -> DeltaTable:
         table = pa.Table.from_pylist(rows, schema.TABLES["stats"])
         write_deltalake(folder / "stats", table, mode="append")
     return DeltaTable(folder / "stats")
+
+
+NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+
+
+def test_lines_are_deleted_when_they_are_old_and_holes_are_not(tmp_path: Path) -> None:
+    """Rows are added before the first deletion is committed, so Delta refuses that."""
+    old, new = NOW - dt.timedelta(days=2), NOW
+    rows = [
+        {"reason": "old", "line": b"x", "ts": old},
+        {"reason": "new", "line": b"x", "ts": new},
+        {"reason": "a hole", "ts": old, "src_kind": "journal"},
+        {"reason": "of an earlier release", "line": b"x"},
+    ]
+    delta.append_rows(tmp_path, "quarantine", "first", 1, rows)
+    added: list[int] = []
+
+    def add() -> None:
+        if not added:
+            added.append(1)
+            delta.append_rows(tmp_path, "quarantine", "second", 1, rows[:2])
+
+    before = NOW - dt.timedelta(days=1)
+    assert retention.delete_lines(tmp_path, before, add) == 2
+    assert retention.delete_lines(tmp_path, before) == 0
+    left = DeltaTable(tmp_path / "quarantine").to_pyarrow_table()["reason"].to_pylist()
+    assert sorted(left) == ["a hole", "new", "new", "of an earlier release"]
+    delta.append_rows(tmp_path, "quarantine", "first", 1, rows)  # the batch that comes again
+    assert len(DeltaTable(tmp_path / "quarantine").to_pyarrow_table()) == 4
 
 
 @pytest.mark.parametrize(

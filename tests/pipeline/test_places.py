@@ -101,7 +101,6 @@ def test_the_numbers_of_checkpoints_are_kept(remote: RemoteTables) -> None:
             "messages",
             source,
             new=new,
-            spark=False,
             identifier=identifier,
             several=several,
         )

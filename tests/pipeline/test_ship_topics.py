@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from mdserver.errors import MdserverError
 from mdserver.journal import segments
 from mdserver.journal.segments import StreamWriter
 from mdserver.pipeline.archive import job as archive_job
+from mdserver.pipeline.audit import findings
+from mdserver.pipeline.common import tables as spark_tables
+from mdserver.pipeline.common.numbered import sealed
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import KafkaSource
 from mdserver.pipeline.ship.destination import Shipped
@@ -355,6 +359,51 @@ def test_processes_that_are_killed_send_every_line_once(
     found = records(kafka, topic)
     assert sorted(int(each.value()) for each in found) == list(range(len(written)))
     assert len(set(places(found))) == len(written)
+
+
+def test_segments_that_were_deleted_are_rows_of_the_archive(
+    spark: Any, kafka: LiveKafka, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each hole once, whether a run ended after the transaction or lost its position."""
+    journal, tables = tmp_path / "journal", tmp_path / "tables"
+    for seq in range(1, 8):
+        write_lines(journal / "messages", message_lines([Publication("/a/b", b"1")], seq))
+    to = topics(kafka, topic)
+    for number in (1, 3, 4):
+        sealed(journal / "messages", number).unlink()
+    told = ship(journal, to)
+    assert [str(each.missing) for each in told if each.missing is not None] == [
+        "segment 1 is missing",
+        "segments 3 to 4 are missing",
+    ]
+    # As after the end of a run that had not written the position, while segments are deleted.
+    segments.set_position(journal / "messages", READER, 5)
+    for number in (5, 6, 7):
+        sealed(journal / "messages", number).unlink()
+    write_lines(journal / "messages", message_lines([Publication("/a/b", b"1")], 8))
+    write_lines(journal / "messages", message_lines([Publication("/a/b", b"1")], 9))
+    sealed(journal / "messages", 8).unlink()
+    ship(journal, topics(kafka, topic))
+    archive_job.run_archive(
+        spark, KafkaSource(kafka.servers, [topic]), tables, lambda _: None, once=True
+    )
+    identified = segments.identified(journal / "messages")
+    assert identified is not None
+    told_of = f"of the journal {identified.identifier} of member n1: deleted before it was shipped"
+    rows = DeltaTable(tables / "quarantine").to_pyarrow_table().to_pylist()
+    assert sorted((row["src_partition"], row["src_pos"], row["reason"]) for row in rows) == [
+        (1, 1, f"segment 1 is missing {told_of}"),
+        (3, 4, f"segments 3 to 4 are missing {told_of}"),
+        (8, 8, f"segment 8 is missing {told_of}"),
+    ]
+    assert {(row["src_kind"], row["line"], row["node"]) for row in rows} == {
+        ("journal", None, "n1")
+    }
+    assert all(row["ts"] <= datetime.now(UTC) for row in rows)
+    seqs = DeltaTable(tables / "messages").to_pyarrow_table()["seq"].to_pylist()
+    assert sorted(seqs) == [2, 5, 6, 7, 9]
+    found = findings.of_holes(spark_tables.frame(spark, tables, "quarantine")).collect()
+    assert [(row["kind"], row["member"]) for row in found] == [("unjudged", "n1")] * 3
 
 
 def test_what_members_shipped_is_archived_once(

@@ -183,4 +183,4 @@ def test_what_is_beside_a_checkpoint_may_be_newer_too(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text('{"stream": "stats", "number": 1, "source": {}, "more": 1}')
     with pytest.raises(PipelineError, match=r"stats\.json is damaged, or of another release"):
-        checkpoints.opened(tmp_path, "stats", {}, new=False, spark=False)
+        checkpoints.opened(tmp_path, "stats", {}, new=False)

@@ -399,10 +399,21 @@ def rollup(
 @command.command("maintain")
 @spark_options
 @tables_option
+@click.option(
+    "--keep-lines-days",
+    type=click.IntRange(1, 36_500),
+    metavar="DAYS",
+    help="Delete lines of `quarantine` that were set aside longer ago.  [default: keep them]",
+)
 @figures_options
 @format_option("A line a table, or a JSON object a table.")
 def maintain(
-    *, spark_settings: Mapping[str, str], tables: Tables, outlets: Outlets, form: str
+    *,
+    spark_settings: Mapping[str, str],
+    tables: Tables,
+    keep_lines_days: int | None,
+    outlets: Outlets,
+    form: str,
 ) -> None:
     """Join small files of all tables, in order, and delete what no version of a week names.
 
@@ -414,14 +425,18 @@ def maintain(
         from mdserver.pipeline.common import maintenance
 
         def tell(done: Any) -> None:
+            deleted = f", {done.deleted} lines deleted" if done.deleted else ""
             text = (
                 f"{done.table}: {done.joined} files joined, {done.files} files now,"
-                f" {done.seconds:.1f} s"
+                f" {done.seconds:.1f} s{deleted}"
             )
             print_result(form, text, attrs.asdict(done))
             figures.add(Progressed(stream=done.table, rows=done.joined, seconds=done.seconds))
 
-        maintenance.run_maintain(spark, absolute(tables), tell)
+        before = None
+        if keep_lines_days is not None:
+            before = datetime.now(UTC) - timedelta(days=keep_lines_days)
+        maintenance.run_maintain(spark, absolute(tables), tell, before)
 
 
 @command.command("capacity")

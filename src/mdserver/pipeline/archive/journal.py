@@ -28,6 +28,7 @@ that were deleted before their batch is repeated are named one by one, for the s
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 from attrs import frozen
 
@@ -361,6 +362,7 @@ class JournalArchive:
     def _name(self, checkpoint: StreamCheckpoint, planned: SegmentPlan) -> None:
         """Name the segments that are missing in `quarantine`, each of them once."""
         of = f" of {self.source}" if self._several else ""
+        segments = self.source.segments(checkpoint.stream)
         for hole in planned.missing:
             job, named = f"{checkpoint.job}-missing", 0
             if planned.repeated:
@@ -371,6 +373,9 @@ class JournalArchive:
             rest = Missing(max(hole.first, named + 1), hole.last)
             if rest.first > rest.last:
                 continue
+            member = ""
+            with contextlib.suppress(FileNotFoundError):
+                member = segments.member(rest.last + 1)
             row = {
                 "stream": checkpoint.stream,
                 "reason": f"{rest}{of}: deleted before it was archived",
@@ -378,6 +383,8 @@ class JournalArchive:
                 "src_partition": rest.first,
                 "src_pos": rest.last,
                 "batch_id": planned.end,
+                "node": member or None,
+                "ts": datetime.now(UTC),
             }
             self._run.held()
             delta.append_rows(self._run.tables, "quarantine", job, rest.last, [row])

@@ -97,8 +97,9 @@ def of_holes(quarantine: DataFrame) -> DataFrame:
     told = holes.select(
         f.concat(f.lit("stream "), "stream", f.lit(": "), "reason").alias("reason"),
         f.lit(True).alias("verified"),
+        "node",
     ).distinct()
-    return _formed(told, f.lit(UNJUDGED), member=None)
+    return _formed(told, f.lit(UNJUDGED), member="node")
 
 
 def united(parts: list[DataFrame]) -> DataFrame:

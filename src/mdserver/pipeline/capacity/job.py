@@ -9,6 +9,9 @@ from mdserver.pipeline.capacity import model, report
 from mdserver.pipeline.common import delta, places, schema, session, tables
 from mdserver.pipeline.common.places import Tables
 
+SAME_RUN = ("time", "system", "bench", "mode", "encoding", "connections", "content_bytes", "count")
+"""The columns in which two lines of benchmarks differ."""
+
 
 def run_capacity(
     spark: SparkSession,
@@ -28,8 +31,11 @@ def run_capacity(
         session.check_place(folder)
         delta.table(folder, "bench_runs")
         with places.at_hand(folder) as near:
-            runs = runs.unionByName(tables.frame(spark, near, "bench_runs")).distinct()
-            runs = runs.localCheckpoint()
+            runs = runs.distinct()
+            stored = tables.frame(spark, near, "bench_runs")
+            # A line that an earlier release stored lacks columns, and is still the same line.
+            same = [runs[name].eqNullSafe(stored[name]) for name in SAME_RUN]
+            runs = stored.join(runs, same, "left_anti").unionByName(runs).localCheckpoint()
         delta.replace(folder, "bench_runs", runs.toArrow())
     found = model.observations(runs).collect()
     measured = [model.Observation(**row.asDict()) for row in found]

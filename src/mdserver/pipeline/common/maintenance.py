@@ -3,11 +3,12 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
 from attrs import frozen
 from pyspark.sql import SparkSession
 
-from mdserver.pipeline.common import checkpoints, delta, schema, session, tables
+from mdserver.pipeline.common import checkpoints, delta, retention, schema, session, tables
 from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.requirements import PipelineError
 
@@ -77,19 +78,29 @@ def _is_within(now: float, at: float | None, seconds: float) -> bool:
 
 @frozen
 class Maintained:
-    """The report of one table: how many files were joined, and how many it has now."""
+    """The report of one table: how many files were joined, and how many it has now.
+
+    `deleted` rows were older than the retention.
+    """
 
     table: str
     joined: int
     files: int
     seconds: float
+    deleted: int = 0
 
 
-def run_maintain(spark: SparkSession, folder: Tables, tell: Callable[[Maintained], None]) -> None:
+def run_maintain(
+    spark: SparkSession,
+    folder: Tables,
+    tell: Callable[[Maintained], None],
+    lines_before: datetime | None = None,
+) -> None:
     """Compact all tables of the folder, one after the other; `tell` gets a report of each.
 
-    Raises PipelineError if the folder has no tables, BusyError if another process joins files. A
-    table that a rollup is writing is left as it is.
+    Lines of `quarantine` that were set aside before `lines_before` are deleted. A table that a
+    rollup is writing is left as it is. Raises PipelineError if the folder has no tables, BusyError
+    if another process joins files.
     """
     session.check_place(folder)
     found = [name for name in schema.TABLES if tables.exists(folder, name)]
@@ -98,12 +109,14 @@ def run_maintain(spark: SparkSession, folder: Tables, tell: Callable[[Maintained
     with checkpoints.alone(folder, COMPACTION) as held:
         for name in found:
             began = time.monotonic()
-            joined = 0
+            joined = deleted = 0
+            if name == retention.QUARANTINE and lines_before is not None:
+                deleted = retention.delete_lines(folder, lines_before, held)
             with contextlib.suppress(checkpoints.BusyError), _writers_away(folder, name):
                 joined = delta.compact(spark, folder, name, held)
                 checkpoints.note_compacted(folder, name, time.time())
             files = len(tables.opened(folder, name).file_uris())
-            tell(Maintained(name, joined, files, time.monotonic() - began))
+            tell(Maintained(name, joined, files, time.monotonic() - began, deleted))
 
 
 @contextlib.contextmanager

@@ -16,6 +16,16 @@ from mdserver.pipeline.common import schema
 
 ROW_VERSION = 1
 CORRUPT = "_corrupt"
+HOLE = (
+    t.StructType()
+    .add("journal", "string")
+    .add("first", "long")
+    .add("last", "long")
+    .add("node", "string")
+    .add("noticed", "long")
+)
+"""What a line of any stream may have in place of its columns: `holes.JournalHole`."""
+MISSING = "segments are missing"
 TIMES_US = (0, 7_258_118_400_000_000)
 """The times that rows may have (us): from 1970, the time of a publication without one, to before
 2200."""
@@ -72,7 +82,8 @@ def parse(raw: DataFrame, stream: JournalStream) -> DataFrame:
     `row` has the columns of the line, null if it cannot be parsed. `reason` says why the line
     cannot be used, null if it can.
     """
-    row_type = t.StructType([*stream.row.fields, t.StructField(CORRUPT, t.StringType())])
+    others = [t.StructField("hole", HOLE), t.StructField(CORRUPT, t.StringType())]
+    row_type = t.StructType([*stream.row.fields, *others])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     parsed = raw.withColumn("row", f.from_json("value", row_type, options))
     # Spark does not move expressions across an observation. Without one it puts the whole parsing
@@ -83,16 +94,25 @@ def parse(raw: DataFrame, stream: JournalStream) -> DataFrame:
 
 
 def split(parsed: DataFrame, stream: JournalStream) -> Parsed:
-    """Divide parsed lines into rows of the stream's table and rows of `quarantine`."""
+    """Divide parsed lines into rows of the stream's table and rows of `quarantine`.
+
+    A line that stands for missing segments becomes the row that an archive of the journal itself
+    has of them.
+    """
     rows = parsed.where("reason is null")
     good = _events(rows, stream) if stream in EVENTS else PROJECTIONS[stream.name](rows)
+    hole = f.when(f.col("reason") == MISSING, f.col("row")["hole"])
+    line = f.when(hole.isNull(), f.col("value").cast("binary"))
+    noticed = f.coalesce(_time(hole["noticed"]), f.current_timestamp())
     bad = parsed.where("reason is not null").select(
         f.lit(stream.name).alias("stream"),
-        "reason",
-        f.col("value").cast("binary").alias("line"),
-        "src_kind",
-        "src_partition",
-        "src_pos",
+        f.coalesce(_missing(hole), "reason").alias("reason"),
+        line.alias("line"),
+        f.when(hole.isNull(), f.col("src_kind")).otherwise(f.lit("journal")).alias("src_kind"),
+        f.coalesce(hole["first"], "src_partition").alias("src_partition"),
+        f.coalesce(hole["last"], "src_pos").alias("src_pos"),
+        f.nullif(hole["node"], f.lit("")).alias("node"),
+        noticed.alias("ts"),
     )
     return Parsed(good, bad)
 
@@ -110,6 +130,10 @@ def _reason(stream: JournalStream) -> Column:
     reason = reason.when(
         row.isNull() | row[CORRUPT].isNotNull(), f.lit("not a JSON object of this stream")
     )
+    hole = row["hole"]
+    named = hole["journal"].isNotNull() & hole["first"].isNotNull() & hole["last"].isNotNull()
+    # Which ones is said in `split`: here the expressions would be compiled for all lines.
+    reason = reason.when(named, f.lit(MISSING))
     reason = reason.when(row["v"].isNull(), f.lit("v is missing"))
     unknown = f.concat(f.lit("v is "), row["v"].cast("string"), f.lit(f", known is {ROW_VERSION}"))
     reason = reason.when(row["v"] != ROW_VERSION, unknown)
@@ -128,6 +152,22 @@ def _reason(stream: JournalStream) -> Column:
         reason = reason.when(neither, f.lit("content is missing"))
         reason = reason.when(row["crc"] != _crc(row), f.lit("crc does not fit the content"))
     return reason
+
+
+def _missing(hole: Column) -> Column:
+    """Return in words which segments are missing, of which journal; null for no hole."""
+    number = f.format_string("segments %d to %d are missing", hole["first"], hole["last"])
+    one = f.format_string("segment %d is missing", hole["first"])
+    member = f.when(hole["node"] == "", f.lit("")).otherwise(
+        f.concat(f.lit(" of member "), hole["node"])
+    )
+    return f.concat(
+        f.when(hole["first"] == hole["last"], one).otherwise(number),
+        f.lit(" of the journal "),
+        hole["journal"],
+        member,
+        f.lit(": deleted before it was shipped"),
+    )
 
 
 def receipt_numbers(row: Column | None = None) -> Column:

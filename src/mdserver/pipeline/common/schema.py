@@ -217,6 +217,8 @@ QUARANTINE_TABLE = pa.schema(
         ("src_partition", pa.int64()),
         ("src_pos", pa.int64()),
         ("batch_id", pa.int64()),
+        ("node", pa.string()),
+        ("ts", TIME),
     ]
 )
 
@@ -302,6 +304,16 @@ BENCH_ROW = t.StructType(
         t.StructField("altered", t.LongType()),
         t.StructField("resident_kib", t.LongType()),
         t.StructField("kib_each", t.DoubleType()),
+        t.StructField("floor_per_s", t.DoubleType()),
+        t.StructField("floor_per_cpu_s", t.DoubleType()),
+        t.StructField("p95_ms", t.DoubleType()),
+        t.StructField("p999_ms", t.DoubleType()),
+        t.StructField("max_ms", t.DoubleType()),
+        t.StructField("floor_p99_ms", t.DoubleType()),
+        t.StructField("intended_per_s", t.DoubleType()),
+        t.StructField("reconnects", t.LongType()),
+        t.StructField("grown_percent", t.DoubleType()),
+        t.StructField("descriptors_left", t.LongType()),
     ]
 )
 _ARROW: dict[t.DataType, pa.DataType] = {
@@ -319,7 +331,7 @@ def _events_table(row: t.StructType) -> pa.Schema:
 
 BENCH_RUNS_TABLE = pa.schema([(column.name, _ARROW[column.dataType]) for column in BENCH_ROW])
 
-LAYOUT = 3
+LAYOUT = 4
 """The number of the layout of the tables. Each layout adds columns to the one before; a table of
 the first one has no property for it. A release that adds a column or a table adds 1."""
 LAYOUT_PROPERTY = "mdserver.layout"

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from mdserver.pipeline.common import shipped, temporary
+from mdserver.pipeline.common import holes, shipped, temporary
 from mdserver.pipeline.common.numbered import Missing, sealed, walk
 from mdserver.pipeline.common.object_store import FolderStore
 from mdserver.pipeline.common.shipped import ShippedStream
@@ -34,6 +34,9 @@ class StreamSegments(Protocol):
 
     def mark(self, number: int) -> str:
         """Return a text that tells a segment from another one of the same number."""
+
+    def member(self, number: int) -> str:
+        """Return the member that wrote a segment, "" if that is not known."""
 
     def paths(self, numbers: Sequence[int]) -> contextlib.AbstractContextManager[list[str]]:
         """Give the paths under which Spark reads these segments, until the end of the block."""
@@ -70,15 +73,22 @@ class FolderSegments:
 
     def mark(self, number: int) -> str:
         """Return size and checksum of a segment's end."""
-        with sealed(self.folder, number).open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - MARK_BYTES))
-            return _mark(size, file.read())
+        return _mark(*self._end(number))
+
+    def member(self, number: int) -> str:
+        """Return the member that wrote a segment, "" if that is not known."""
+        return _member(self._end(number)[1])
 
     @contextlib.contextmanager
     def paths(self, numbers: Sequence[int]) -> Iterator[list[str]]:
         """Give the paths of segments."""
         yield [str(sealed(self.folder, number)) for number in numbers]
+
+    def _end(self, number: int) -> tuple[int, bytes]:
+        with sealed(self.folder, number).open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - MARK_BYTES))
+            return size, file.read()
 
 
 @frozen
@@ -119,7 +129,11 @@ class StoredSegments:
 
     def mark(self, number: int) -> str:
         """Return size and checksum of a segment's end."""
-        return _mark(*self.source.store.tail(self._name(number), MARK_BYTES))
+        return _mark(*self._end(number))
+
+    def member(self, number: int) -> str:
+        """Return the member that wrote a segment, "" if that is not known."""
+        return _member(self._end(number)[1])
 
     @contextlib.contextmanager
     def paths(self, numbers: Sequence[int]) -> Iterator[list[str]]:
@@ -135,6 +149,9 @@ class StoredSegments:
                 found.append(str(path))
             yield found
 
+    def _end(self, number: int) -> tuple[int, bytes]:
+        return self.source.store.tail(self._name(number), MARK_BYTES)
+
     def _name(self, number: int) -> str:
         return shipped.name_of(self.source.stream, self.source.identifier, number)
 
@@ -144,6 +161,10 @@ def of_shipped(source: ShippedStream, *, remote: bool = False) -> StreamSegments
     if isinstance(source.store, FolderStore):
         return FolderSegments(source.store.path / source.folder)
     return StoredSegments(source, remote)
+
+
+def _member(end: bytes) -> str:
+    return holes.member_of(reversed(end.splitlines()))
 
 
 def _mark(size: int, end: bytes) -> str:

@@ -15,6 +15,7 @@ repetition of the batch is then skipped by its number.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from attrs import frozen
@@ -62,6 +63,7 @@ class Steps:
         self._log = log
         self._publisher = publisher
         self._tables = tables
+        self._now = now
         self._aside = RowsAside(now)
 
     @property
@@ -114,7 +116,8 @@ class Steps:
         unpublished = self._publisher.publish(step.derived) if step.derived else []
         aside = [*step.aside, *self._aside.kept(map(_unpublished, unpublished))]
         if aside:
-            named = [row | {"batch_id": step.batch} for row in aside]
+            at = datetime.fromtimestamp(self._now(), UTC)
+            named = [row | {"batch_id": step.batch, "ts": at} for row in aside]
             # By publisher: steps of a job that starts anew are counted from 1 again.
             delta.append_rows(self._tables, "quarantine", self._log.publisher, step.number, named)
         self._log.published(self._publisher.numbering, states)

@@ -52,6 +52,8 @@ class SealedSegment:
     identifier: str
     number: int
     content: bytes
+    missing: Missing | None = None
+    """The segments just before it that were deleted before they were sent."""
 
 
 class Destination(Protocol):

@@ -161,7 +161,7 @@ def _send(
     now = segments.identified(folder)
     if now is None or now.identifier != identifier:
         return None  # the stream was replaced meanwhile
-    new = to.send(SealedSegment(path, folder.name, identifier, number, content))
+    new = to.send(SealedSegment(path, folder.name, identifier, number, content, hole))
     lag_s = max(0.0, (time.time_ns() - modified) / NS_PER_S)
     seconds = time.monotonic() - began
     lines = content.count(b"\n")

@@ -11,6 +11,7 @@ them. So each line is there once. The checksum shows whether a journal is an old
 that was sent.
 """
 
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +21,10 @@ import msgspec
 from attrs import field, frozen
 
 from mdserver.journal import segments
+from mdserver.journal.rows import NS_PER_US
 from mdserver.journal.segments import Identified
 from mdserver.limits import SHIP_TRANSACTION_BYTES, SHIP_TRANSACTION_LINES
+from mdserver.pipeline.common import holes
 from mdserver.pipeline.common.numbered import sealed
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.ship.destination import SealedSegment, older_copy
@@ -122,6 +125,8 @@ class Topics:
             records = [
                 _record(segment, at + 1, line) for at, line in enumerate(lines[first:last], first)
             ]
+            if first == 0:
+                records = [*_hole(segment, reached, lines), *records]
             ledger.commit(records, done)
             self._reached[segment.identifier] = done
         return True
@@ -189,6 +194,29 @@ def _record(segment: SealedSegment, number: int, line: bytes) -> LineRecord:
         line,
         [(name, value.encode()) for name, value in place.items()],
     )
+
+
+def _hole(
+    segment: SealedSegment, reached: SentLines | None, lines: Sequence[bytes]
+) -> list[LineRecord]:
+    """Return the record of the segments that are missing before this one, none if none is.
+
+    Those that were sent are not missing, though the position in the journal may not say so.
+    """
+    if segment.missing is None:
+        return []
+    sent = 0 if reached is None else reached.segment - (not reached.whole)
+    first = max(segment.missing.first, sent + 1)
+    if first > segment.missing.last:
+        return []
+    hole = holes.JournalHole(
+        segment.identifier,
+        first,
+        segment.missing.last,
+        holes.member_of(lines),
+        time.time_ns() // NS_PER_US,
+    )
+    return [_record(segment, 0, holes.line_of(hole))]
 
 
 def _key(line: bytes) -> bytes:
