@@ -69,10 +69,10 @@ def _audited(
     messages = tables.frame(spark, folder, "messages")
     receipts = tables.frame(spark, folder, "receipts")
     checked = verdicts.promised(messages)
-    # What is used several times and is not much: Spark would compute it each time.
-    once = verdicts.each_once(receipts).persist(StorageLevel.MEMORY_AND_DISK)
-    sums = verdicts.sums_at_ends(checked, once).persist(StorageLevel.MEMORY_AND_DISK)
-    judged = verdicts.judge_ranges(checked, once, sums).persist(StorageLevel.MEMORY_AND_DISK)
+    # Spark would compute them each time they are used. Memory is left to tasks, which sort in it.
+    once = verdicts.each_once(receipts).persist(StorageLevel.DISK_ONLY)
+    sums = verdicts.sums_at_ends(checked, once).persist(StorageLevel.DISK_ONLY)
+    judged = verdicts.judge_ranges(checked, once, sums).persist(StorageLevel.DISK_ONLY)
     verdict = judged.select(*schema.TABLES["audit_verdicts"].names)
     tell("receipts", delta.replace_frame(folder, "audit_verdicts", verdict))
     sums.unpersist()
