@@ -5,6 +5,7 @@
 (* `chosen` grows only at its end, a coordinator's log is what it committed and *)
 (* an uncommitted tail, and the tail of a deposed coordinator is taken over or  *)
 (* lost. Messages of deposed coordinators may reach a learner at any time.      *)
+(* Refines.tla checks that the steps of GroupLog are steps of this module.      *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 
 CONSTANTS Learner, Publication, MaxEpoch, MaxJoin, Off
@@ -42,21 +43,37 @@ Append1(e, p) ==
     /\ clog' = [clog EXCEPT ![e] = Append(@, [epoch |-> e, what |-> p])]
     /\ UNCHANGED <<chosen, current, commit, view, target, ready, seen, told, joins>>
 
-Commit1(e) ==
-    /\ e = current /\ commit[e] < Len(clog[e])
-    /\ commit' = [commit EXCEPT ![e] = @ + 1]
-    /\ chosen' = Append(chosen, clog[e][commit[e] + 1])
+Commit1(e, n) ==
+    /\ e = current /\ commit[e] < n
+    /\ commit' = [commit EXCEPT ![e] = n]
+    /\ chosen' = SubSeq(clog[e], 1, n)
     /\ UNCHANGED <<current, clog, view, target, ready, seen, told, joins>>
 
-\* The next epoch keeps what is chosen and any part of the tail.
-Supersede(n) ==
-    /\ current < MaxEpoch
+\* A later epoch keeps what is chosen and any part of the tail.
+Supersede(e, n) ==
+    /\ e > current
     /\ n \in Len(chosen)..Len(clog[current])
-    /\ current' = current + 1
-    /\ clog' = [clog EXCEPT ![current + 1] = SubSeq(clog[current], 1, n)]
-    /\ commit' = [commit EXCEPT ![current + 1] = n]
+    /\ current' = e
+    /\ clog' = [clog EXCEPT ![e] = SubSeq(clog[current], 1, n)]
+    /\ commit' = [commit EXCEPT ![e] = n]
     /\ chosen' = SubSeq(clog[current], 1, n)
     /\ UNCHANGED <<view, target, ready, seen, told, joins>>
+
+\* Acknowledgements from before the next election may come after it: of what was chosen then,
+\* and a coordinator may hear so late that its own log is established, too.
+CommitLate(e, n) ==
+    /\ Rule("a deposed coordinator may commit late")
+    /\ e < current /\ commit[e] < n
+    /\ Prefix(SubSeq(clog[e], 1, n), chosen)
+    /\ commit' = [commit EXCEPT ![e] = n]
+    /\ UNCHANGED <<chosen, current, clog, view, target, ready, seen, told, joins>>
+
+BeginLate(e, n) ==
+    /\ Rule("a deposed coordinator may begin late")
+    /\ e < current /\ clog[e] = <<>> /\ n \in 1..Len(chosen)
+    /\ clog' = [clog EXCEPT ![e] = SubSeq(chosen, 1, n)]
+    /\ commit' = [commit EXCEPT ![e] = n]
+    /\ UNCHANGED <<chosen, current, view, target, ready, seen, told, joins>>
 
 \* A repeat is answered from the table of positions, which covers the tail as well.
 Tell(e, k) ==
@@ -103,9 +120,10 @@ Read(l) ==
 Next ==
     \/ \E e \in Epoch :
         \/ \E p \in Publication : Append1(e, p)
-        \/ Commit1(e)
-        \/ \E k \in DOMAIN clog[e] : Tell(e, k) \/ \E l \in Learner : Learn(l, e, k)
-    \/ \E n \in 0..Len(clog[current]) : Supersede(n)
+        \/ \E k \in DOMAIN clog[e] :
+            Commit1(e, k) \/ CommitLate(e, k) \/ Tell(e, k) \/ \E l \in Learner : Learn(l, e, k)
+        \/ \E n \in 0..Len(clog[current]) : Supersede(e, n)
+        \/ \E n \in DOMAIN chosen : BeginLate(e, n)
     \/ \E l \in Learner : Join(l) \/ Ready(l) \/ Read(l) \/ \E o \in Learner : Copy(l, o)
 
 Spec == Init /\ [][Next]_vars

@@ -36,6 +36,7 @@ RELIST = (
     "OldSeedsAreFree",
 )
 FORGET = ("NumbersRise", "TableFollows", "NoSilentLoss", "NoFalseGap")
+NUMBERING = ("NumbersFollow", "TableIsOfTheLog", "CommittedIsChosen")
 
 SPECIFICATIONS = {
     "GroupLog": "Spec",
@@ -47,10 +48,15 @@ SPECIFICATIONS = {
     "Reconfigure": "Spec",
     "Relist": "Spec",
     "Forget": "Spec",
+    "Numbering": "Spec",
+    "PreVote": "PSpec",
+    "Refines": "Spec",
+    "Progress": "PSpec",
 }
-# The seeds of the first two differ by the lists that they are in, the subjects of the last one by
-# which of them the client follows.
-UNSYMMETRIC = ("Reconfigure", "Relist", "Forget")
+# The seeds of the first two differ by the lists that they are in, the subjects of the third by
+# which of them the client follows; members and subjects of Numbering are no model values, and
+# liveness is not to be checked on a part of the behaviours.
+UNSYMMETRIC = ("Reconfigure", "Relist", "Forget", "Numbering", "Progress")
 
 
 @frozen
@@ -168,6 +174,16 @@ def forget(length: int, epochs: int, visits: int) -> dict[str, int | str]:
     }
 
 
+def numbering(length: int, epochs: int) -> dict[str, int | str]:
+    """Bounds of Numbering: two members, two subjects."""
+    return {
+        "Member": '{"m1", "m2"}',
+        "Subject": '{"s1", "s2"}',
+        "MaxLength": length,
+        "MaxEpoch": epochs,
+    }
+
+
 PEERS = ("InstallFromPeers",)
 CALM = ("Crash", "Install", "Register", *PEERS)
 
@@ -236,6 +252,55 @@ HOLDS = (
         RELIST,
         idle=("Crash",),
         symmetric=False,
+    ),
+    *(
+        Model(
+            f"numbering {length} entries {epochs}e",
+            "holds",
+            "Numbering",
+            numbering(length, epochs),
+            NUMBERING,
+            profile=profile,
+            symmetric=False,
+        )
+        for length, epochs, profile in ((3, 2, "ci"), (3, 3, "full"))
+    ),
+    *(
+        Model(
+            f"progress {epochs}e {crashes}c 1p",
+            "holds",
+            "Progress",
+            log(epochs, crashes, 1),
+            (),
+            properties=("CommittedInTheEnd", "NormalInTheEnd"),
+            idle=idle,
+            symmetric=False,
+        )
+        for epochs, crashes, idle in ((1, 1, PEERS), (2, 0, CALM))
+    ),
+    *(
+        Model(
+            f"log refines delivery {epochs}e {crashes}c {publications}p",
+            "holds",
+            "Refines",
+            log(epochs, crashes, publications),
+            (),
+            properties=("RefinesDelivery",),
+            idle=idle,
+            profile=profile,
+        )
+        for epochs, crashes, publications, idle, profile in (
+            (2, 0, 1, CALM, "ci"),
+            (2, 0, 2, CALM, "full"),
+        )
+    ),
+    Model(
+        "pre-vote 2e 1p",
+        "holds",
+        "PreVote",
+        log(2, 0, 1),
+        (*LOG, "Undisturbed"),
+        properties=("IsOneOfTheLog",),
     ),
     *(
         Model(
@@ -343,6 +408,8 @@ WITNESSES = (
     witness("NeverCommittedByBoth", "Reconfigure", reconfigure("ReplaceOne", 4, 2, 2)),
     witness("NeverTriedAgain", "Reconfigure", reconfigure("ReplaceOne", 4, 3, 1), "full"),
     witness("NeverBornAgain", "Forget", forget(4, 1, 1)),
+    witness("NeverLedFromAState", "Numbering", numbering(3, 2), "quick"),
+    witness("NeverDeposed", "PreVote", log(2, 0, 1), "quick"),
     witness("NeverCommittedByLaterLists", "Relist", relist("TwoToThree", 3, 2, 2), "full"),
     witness("NeverSettled", "Relist", relist("Moved", 2, 3, 1), "full"),
 )
@@ -418,6 +485,40 @@ MUTANTS = (
     mutant("forgetting raises the floor", "Forget", forget(3, 1, 0), FORGET[:1]),
     mutant("the floor goes with the tables", "Forget", forget(3, 2, 0), FORGET[:1]),
     mutant("the floor stands for what is not known", "Forget", forget(3, 1, 1), FORGET),
+    *(
+        mutant(rule, "Numbering", numbering(3, 2), NUMBERING[:1], "quick")
+        for rule in (
+            "what is cut off is taken back",
+            "a state is of what is committed",
+            "a state comes with its table",
+            "numbers follow on the tail too",
+        )
+    ),
+    *(
+        mutant(rule, "Refines", log(epochs, 0, 1), (), profile, properties=("RefinesDelivery",))
+        for rule, epochs, profile in (
+            ("a deposed coordinator may commit late", 2, "quick"),
+            ("a deposed coordinator may begin late", 3, "full"),
+        )
+    ),
+    *(
+        mutant(rule, "Progress", log(1, 1, 1), (), properties=(broken,))
+        for rule, broken in (
+            ("a last candidate asks again", "CommittedInTheEnd"),
+            ("an elected log goes to all seeds", "CommittedInTheEnd"),
+            ("entries that were lost are asked for", "CommittedInTheEnd"),
+            ("a seed that restarted asks for the log", "NormalInTheEnd"),
+            ("a publisher repeats what has no answer", "CommittedInTheEnd"),
+        )
+    ),
+    *(
+        mutant(rule, "PreVote", log(2, 0, 1), ("Undisturbed",), "quick")
+        for rule in (
+            "a majority grants it first",
+            "seeds that see a coordinator grant nothing",
+            "a pre-vote is no promise",
+        )
+    ),
     *(
         mutant(rule, "Relist", relist("Forked", 3, 3, 1, 0, "FromTheFirst"), RELIST)
         for rule in ("a next list is named once", "a majority names the next list")

@@ -154,8 +154,8 @@ DRAWN = re.compile(r"Progress: ([\d,]+) states checked")
 STATES = re.compile(r"([\d,]+) states generated.*?, ([\d,]+) distinct states found")
 DEPTH = re.compile(r"(?:depth of the complete state graph search is|Progress\()\s*(\d+)")
 BROKEN = re.compile(
-    r"(?:Invariant (\S+) is violated|Action property (\S+) is violated"
-    r"|property (\S+) (?:is|was) violated)"
+    r"(?:Invariant (\S+) is violated|Action property (.+?) is violated"
+    r"|property (\S+) (?:is|was) violated|(Temporal properties) were violated)"
 )
 ACTION = re.compile(r"^<(\w+) line \d+.*? of module (\w+)(?: \([\d ]+\))?>: (\d+):(\d+)", re.M)
 

@@ -74,6 +74,32 @@ def test_behaviours_that_are_drawn_reach_what_they_have_to(
     assert broken or run.states > 1000
 
 
+@pytest.mark.parametrize(
+    ("printed", "broken"),
+    [
+        ("Error: Invariant Once is violated.", "Once"),
+        (
+            "Error: Action property line 9, col 1 to line 9, col 8 of module Delivery is violated.",
+            "line 9, col 1 to line 9, col 8 of module Delivery",
+        ),
+        ("Error: Temporal properties were violated.", "Temporal properties"),
+    ],
+)
+def test_what_tlc_says_is_broken_is_read(printed: str, broken: str) -> None:
+    run = tlc.read_output(printed, 1.0, in_time=True)
+
+    assert (run.verdict, run.broken) == ("violated", broken)
+
+
+@needs_tlc
+def test_without_fairness_nothing_is_committed_in_the_end() -> None:
+    mutant = next(m for m in models.MUTANTS if m.module == "Progress")
+
+    run = tlc.check(mutant.module, mutant.config(), timeout_s=120)
+
+    assert (run.verdict, run.broken) == ("violated", "Temporal properties")
+
+
 def test_every_rule_of_the_modules_has_its_mutant() -> None:
     rules = {
         rule
