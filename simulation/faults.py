@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 JUST_AFTER = NS_PER_MS
 READMIT_EVERY = NS_PER_S
+RESEED_EVERY = 400 * NS_PER_MS
 CHANGE_EVERY = 100 * NS_PER_MS
 LOOKS = 60
 MANY = 3
@@ -63,6 +64,7 @@ class Faults:
             "upgrade": lambda fault, first, _: self._change_version(fault, first, newer=True),
             "downgrade": lambda fault, first, _: self._change_version(fault, first, newer=False),
             "relist": lambda fault, first, _: self._relist(fault, first),
+            "reseed": self._reseed,
             "move": lambda fault, first, _: self._move(fault, first),
             "lose-vote": lambda fault, first, _: self._lose_vote(fault, first),
             "put-back": lambda fault, first, _: self._put_back(fault, first),
@@ -104,7 +106,8 @@ class Faults:
     def _may(self, member: "Member") -> bool:
         """Whether the member may crash; notes where a reckless run breaks the assumption."""
         world = self.world
-        if member.name not in world.seeds or world.majority(without=member.name):
+        listed = [name for names in world.lists().values() for name in names]
+        if member.name not in listed or world.majority(without=member.name):
             return True
         if world.plan.careful:
             return False
@@ -176,7 +179,7 @@ class Faults:
     def _lose_vote(self, fault: "Fault", member: "Member") -> None:
         """A seed dies and its vote record with it; an operator has it taken back."""
         world = self.world
-        if member.name not in world.seeds or member.node is None or not self._may(member):
+        if member.name not in world.voters() or member.node is None or not self._may(member):
             return
         if not world.plan.careful:
             return  # a lost majority with a lost record needs more of an operator than this
@@ -286,8 +289,8 @@ class Faults:
 
         def look() -> None:
             node = member.node
-            votes = member.name in world.seeds
-            if node is not None and votes and not node.statistics().not_voting:
+            votes = member.name in world.voters()
+            if node is not None and votes and all(one.votes for one in node.statistics().groups):
                 world.cover("readmitted or joined anew")
                 return
             if node is not None and node.statistics().record_lost:
@@ -314,6 +317,21 @@ class Faults:
         rng, world = random.Random(fault.draw), self.world
         others = [name for name in world.names if name not in world.seeds]
         member.relist((*world.seeds, *rng.sample(others, rng.randint(0, len(others)))))
+
+    def _reseed(self, fault: "Fault", first: "Member", second: "Member") -> None:
+        """An operator wants a member to be a seed, or to be none, and says so until it is."""
+        world = self.world
+        wanted = not fault.draw % 2
+        over = min(world.heap.now + fault.lasting, world.plan.calm)
+
+        def look() -> None:
+            if (second.name in world.voters()) == wanted:
+                world.cover("seed added" if wanted else "seed removed")
+            elif world.heap.now < over:
+                first.operate("add-seed" if wanted else "remove-seed", second.name)
+                world.heap.after(RESEED_EVERY, look)
+
+        look()
 
     def _move(self, fault: "Fault", member: "Member") -> None:
         """The machine of a member is replaced by one elsewhere, with its disk; lists follow."""

@@ -13,12 +13,20 @@ from simulation.stored import StoredPlan
 PREFIX = "refused: "
 """How a run's coverage counts the refusals of a guard."""
 
-ELSEWHERE = (Guard.VOTE_OF_NO_SEED, Guard.ACK_INCARNATION)
-"""Guards that no plan can reach; tests/cluster/test_guards.py has each refuse something.
+ELSEWHERE = (
+    Guard.VOTE_OF_NO_SEED,
+    Guard.ACK_INCARNATION,
+    Guard.LOG_NEWER_LIST,
+    Guard.NEXT_UNSETTLED,
+    Guard.NEXT_NAMED,
+    Guard.LISTS_CONTRADICT,
+)
+"""Guards that no plan reaches; tests/cluster (test_guards.py, test_relisting.py) has each refuse.
 
-Of the first one: only seeds answer candidates, and members agree on who the seeds are in the
-handshake of their links. Of the other one: links deliver in order, and a seed asks under its new
-incarnation behind its older acks (docs/cluster.md).
+Of the first one: only seeds answer candidates, and seeds go by the list of the candidate. Of the
+second one: links deliver in order, and a seed asks under its new incarnation behind its older acks
+(docs/cluster.md). Of the others: lists are told in each heartbeat, one seed begins all changes, and
+there are never two lists of one number.
 """
 
 

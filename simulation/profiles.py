@@ -388,6 +388,45 @@ def habits(seed: int) -> Plan:
     return evolve(make(seed), habits=True)
 
 
+def reseeded(seed: int) -> Plan:
+    """Three seeds become five, one after the other, and three again, amid faults of all kinds.
+
+    Two operators at two members want different things at about the same time.
+    """
+    rng = random.Random(f"reseeded {seed}")
+    calm = 26 * NS_PER_S
+    wishes = [(3, 0), (4, 0), *((member, 1) for member in rng.sample(range(5), 2))]
+    orders = []
+    for turn, (member, removed) in enumerate(wishes):
+        at = (2 + 6 * turn) * NS_PER_S + rng.randrange(NS_PER_S)
+        orders.append(Fault(at, "reseed", rng.randrange(5), member, 5 * NS_PER_S, removed))
+        if rng.random() < 0.5:
+            late = at + rng.randrange(NS_PER_S)
+            other, kind = rng.randrange(5), rng.randrange(2)
+            orders.append(Fault(late, "reseed", rng.randrange(5), other, NS_PER_S // 2, kind))
+    kinds = (*CRASHES, *SPLITS, "lose-vote", "lose-vote", "pause", "drain")
+    faults = [
+        evolve(fault, lasting=min(fault.lasting, 3 * NS_PER_S))
+        for fault in draw_faults(rng, kinds, 5, calm)
+    ]
+    sendings = [
+        Sending(at, rng.randrange(3), rng.randrange(4))
+        for at in range(NS_PER_S, calm, rng.choice((20, 60)) * NS_PER_MS)
+    ]
+    plan = small(seed, calm, [*orders, *faults], sendings)
+    return evolve(
+        plan,
+        members=5,
+        seeds=3,
+        groups=rng.choice((1, 2, 4)),
+        subjects=4,
+        kinds=("reseed", *kinds),
+        delay_max=rng.choice((1, 5, 20)) * NS_PER_MS,
+        disk_max=rng.choice((1, 10)) * NS_PER_MS,
+        patience=120 * NS_PER_S,
+    )
+
+
 def upgrade(seed: int, versions: tuple[str, str] = ("before", "this")) -> Plan:
     """Members of a version are upgraded to the next one and back, amid faults of all kinds.
 
@@ -474,5 +513,6 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "upgrade": upgrade,
     "upgrade-to-the-next": upgrade_to_the_next,
     "elastic": elastic,
+    "reseeded": reseeded,
 }
 """Those that a run can be asked for by name."""

@@ -76,6 +76,7 @@ class Promises:
         world = self.world
         if not world.checker.majority_kept:
             return
+        seeds = world.voters()
         nodes = {name: member.node for name, member in world.members.items() if member.node}
         for index in range(world.plan.groups):
             groups = {name: node.groups[index] for name, node in nodes.items()}
@@ -84,12 +85,12 @@ class Promises:
             longest = max(groups.values(), key=lambda group: group.log.committed)
             lacking = [
                 name
-                for name in world.seeds
+                for name in seeds
                 if name in groups
                 and groups[name].votes_here
                 and groups[name].log.length < longest.log.committed
             ]
-            if 2 * len(lacking) > len(world.seeds):
+            if 2 * len(lacking) > len(seeds):
                 world.watch.violate(
                     "I1",
                     f"{longest.log.committed} entries of group {index} are committed, but "

@@ -141,11 +141,13 @@ class World:
         """No majority may lean on a coordinator's own seed whose promise is not on its disk yet."""
         node, group, epoch = member.node, int(values["group"]), int(values["epoch"])
         assert node is not None
-        if member.name not in self.seeds or member.promised_on_disk(group) >= epoch:
+        coordinator = node.groups[group].coordinator
+        seeds = self.seeds if coordinator is None else coordinator.seeds
+        if member.name not in seeds or member.promised_on_disk(group) >= epoch:
             return
         acked = node.group_statistics(group).acked
         others = [s for s, n in acked.items() if s != member.name and n >= values["committed"]]
-        if 2 * len(others) <= len(self.seeds):
+        if 2 * len(others) <= len(seeds):
             self.watch.violate(
                 "I1",
                 f"{member.name} counts its own vote in epoch {epoch} of group "
@@ -177,10 +179,26 @@ class World:
 
     # The state of the cluster, for faults and for the end
 
-    def normal(self, group: int, without: str = "") -> int:
-        """How many seeds count in a group, but for one of them."""
+    def lists(self) -> dict[int, tuple[str, ...]]:
+        """Return the lists of seeds that members have noted, by number; two of one are a fork."""
+        found: dict[int, tuple[str, ...]] = {}
+        for member in self.members.values():
+            # The release before knows the first list only.
+            here = getattr(member.node, "seeds", None)
+            number, names = (1, self.seeds) if here is None else (here.number, here.names)
+            if found.setdefault(number, names) != names:
+                self.watch.violate("lists", f"list {number} of the seeds: {found[number]}, {names}")
+        return found
+
+    def voters(self) -> tuple[str, ...]:
+        """Return the newest list of seeds that a member has noted."""
+        found = self.lists()
+        return found[max(found)]
+
+    def normal(self, group: int, without: str = "", seeds: tuple[str, ...] = ()) -> int:
+        """How many of these seeds, or of the newest list, count in a group, but for one of them."""
         count = 0
-        for name in self.seeds:
+        for name in seeds or self.voters():
             node = self.members[name].node
             count += name != without and node is not None and node.group_statistics(group).votes
         return count
@@ -190,9 +208,16 @@ class World:
         return group_of(subject, self.plan.groups)
 
     def majority(self, without: str = "") -> bool:
-        """Whether each group has a majority of normal seeds, also without one of them."""
+        """Whether each group has a majority of normal seeds, also without one of them.
+
+        While lists change, all of those that somebody goes by need one, and that which is to come.
+        """
+        coming = (getattr(m.node, "seeds", None) for m in self.members.values())
+        lists = [*self.lists().values(), *(seeds.next for seeds in coming if seeds)]
         return all(
-            2 * self.normal(group, without) > len(self.seeds) for group in range(self.plan.groups)
+            2 * self.normal(group, without, names) > len(names)
+            for names in dict.fromkeys(lists)
+            for group in range(self.plan.groups if names else 0)
         )
 
     def at_rest(self) -> str | None:
@@ -209,7 +234,16 @@ class World:
         told = {m.name: m.node.broker.history for m in self.members.values() if m.node}
         if len(set(told.values())) > 1:
             return f"members tell clients different history ids: {told}"
-        return self._behind() or self._unequal() or self._unlinked()
+        return self._behind() or self._unequal() or self._unlinked() or self._unsettled()
+
+    def _unsettled(self) -> str | None:
+        """Whether a change of seeds is not over, in plans that have some."""
+        for name, member in self.members.items() if "reseed" in self.plan.kinds else ():
+            assert member.node is not None
+            here = member.node.statistics()
+            if here.seeds != self.voters() or here.next_seeds or not here.settled:
+                return f"{name} has list {here.list_number}, which is not settled"
+        return None
 
     def _unlinked(self) -> str | None:
         """Whether a member has no link to another one, in plans in which lists change."""
@@ -233,6 +267,7 @@ class World:
     def look(self) -> None:
         """See whether all promises hold just now."""
         self.watch.now = self.heap.now
+        self.lists()
         self.promises.look()
 
     def overdue(self) -> str | None:

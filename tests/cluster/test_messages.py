@@ -15,7 +15,7 @@ def promised(group: int, content: bytes = b"") -> PromiseItem:
 WIRE = (
     "Hello Heartbeat PreVote PreVoteGranted Prepare Promise Nack Sync Accept Ack Commit SyncRequest"
     " Forward ForwardReply HandOver StandardBatch Readmit SetWeight Begin Claim Yield"
-    " CopyRequest CopyReply ServerState"
+    " CopyRequest CopyReply ServerState TakePart SeedOrder"
 )
 
 

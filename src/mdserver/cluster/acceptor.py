@@ -226,6 +226,8 @@ class Voter(MemberPart):
 
     def pre_vote(self, candidate: str, pre_vote: PreVote) -> None:
         """Say which of these candidacies this seed would promise, without promising anything."""
+        if self._other_list(pre_vote.list_number):
+            return
         granted: list[PreVoteGrantedItem] = []
         newer: list[NackItem] = []
         for item in pre_vote.items:
@@ -239,15 +241,24 @@ class Voter(MemberPart):
         if granted:
             self._outgoing.send((candidate,), PreVoteGranted(granted))
 
+    def _other_list(self, number: int) -> bool:
+        """Return whether a candidacy goes by another list of seeds than the one noted here."""
+        here = self._members.seeds.number
+        if number != here:
+            older = number < here
+            self._outgoing.refuse(Guard.VOTE_OLDER_LIST if older else Guard.VOTE_NEWER_LIST)
+        return number != here
+
     def prepare(self, candidate: str, prepare: Prepare) -> None:
         """Promise what may be promised; refuse the rest, and name the newer epoch.
 
         All promises of the message take one write of the vote record.
         """
         groups, storage = self.groups, self._storage
-        # A candidate with another list of members may take this one for a seed. Only majorities of
-        # the same seeds are certain to have a seed in common, so this member promises nothing.
-        if not self._members.seeds.include_me:
+        # Only majorities of lists that follow each other are certain to have a seed in common: so
+        # nothing is promised by an older list than the one noted here, nor by a newer one before
+        # that is noted (spec: `Relist`, "older lists are refused", "newer lists are noted first").
+        if not self._members.seeds.include_me or self._other_list(prepare.list_number):
             return
         # The quorum that takes a seed back is made of other seeds only (spec: `Readmit!RPromise`):
         # its own promise would be worth what its lost record is worth.

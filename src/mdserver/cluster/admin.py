@@ -1,4 +1,4 @@
-"""The commands of an operator: status, drain, readmit, cold start (docs/cluster.md, "Operating").
+"""Commands of operators: status, drain, readmit, cold start, seeds (docs/cluster.md, "Operating").
 
 An operator speaks to any member, about any member. What a command sets in motion may take several
 attempts, because links break and candidacies fail; so a command is answered at once, with a refusal
@@ -10,6 +10,8 @@ ends. Three of them could do harm, and are refused unless they are forced or the
 - *readmit* says that the lost promises of a seed no longer matter. The word is kept by the seed
   that it is about, so a seed that was not lost cannot be given it by mistake.
 - *cold-start* begins with the seeds that are left. What only the others hold is given up.
+
+*add-seed* and *remove-seed* change who votes (`mdserver.cluster.relisting`).
 """
 
 from collections.abc import Sequence
@@ -17,13 +19,14 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from mdserver.cluster.messages import AdminCommand, AdminReply, Readmit, SetWeight
+from mdserver.cluster.messages import AdminCommand, AdminReply, Readmit, SeedOrder, SetWeight
 from mdserver.cluster.part import MemberPart
 from mdserver.limits import NS_PER_S
 
 if TYPE_CHECKING:
     from mdserver.cluster.election import Election
     from mdserver.cluster.following import Following
+    from mdserver.cluster.relisting import Relisting
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.core.broker import Broker
 
@@ -47,6 +50,7 @@ class AdminCommands(MemberPart):
     _storage: "StableStorage"
     _election: "Election"
     _following: "Following"
+    _relisting: "Relisting"
     _cold: dict[int, int] = field(init=False, factory=dict)
     _cold_until: int = field(init=False, default=0)
     _draining: bool = field(init=False, default=False)
@@ -62,11 +66,17 @@ class AdminCommands(MemberPart):
             case "drain" | "undrain":
                 member, refused = self.called(command.member)
                 refused = refused or self._drain(member, command)
-            case "readmit" | "cold-start" if not self._settings.guaranteed:
+            case "readmit" | "cold-start" | "add-seed" | "remove-seed" if (
+                not self._settings.guaranteed
+            ):
                 refused = f"nobody votes in Standard mode: there is nothing to {command.action}"
             case "readmit":
                 member, refused = self.called(command.member)
                 refused = refused or self._readmit(member)
+            case "add-seed" | "remove-seed":
+                member, refused = self.called(command.member)
+                refused = refused or self._seat(member, votes=command.action == "add-seed")
+                answer = {"seeds": self._seeds()}
             case "cold-start":
                 answer = {"lost": self._silent()}
                 refused = self._order_cold_start(command.force)
@@ -121,6 +131,18 @@ class AdminCommands(MemberPart):
             "history": self.groups[0].history if len(histories) == 1 else None,
             "histories": histories,
             "trouble": self._broker.trouble,
+        } | ({"seeds": self._seeds()} if self._settings.guaranteed else {})
+
+    def _seeds(self) -> dict[str, object]:
+        """Return the present list of seeds, and what a change of it lacks, as plain values."""
+        seeds, settled = self._members.seeds, self._relisting.settled
+        next_seeds = self._relisting.next_seeds()
+        return {
+            "number": seeds.number,
+            "seeds": list(seeds.names),
+            "next": list(next_seeds) or None,
+            "missing": self._relisting.missing(),
+            "settled": settled,
         }
 
     def _member(self, address: str, name: str) -> dict[str, object]:
@@ -325,6 +347,20 @@ class AdminCommands(MemberPart):
         for index in self.groups.not_voting:
             self.groups[index].transfer.requested_until = 0
         return None
+
+    # Seeds
+
+    def _seat(self, member: str, *, votes: bool) -> str | None:
+        """Have a member become a seed, or cease to be one; return why that is refused, or None."""
+        if self._settings.single:
+            return "a single server votes alone: list more ClusterMembers, and start again"
+        beginner = self._relisting.beginner()
+        if beginner is None:
+            return f"no seed is in sight of {self._called(self._settings.me)}"
+        refused = self._relisting.refuses(member, votes=votes)
+        if refused is None:
+            self._outgoing.send((beginner,), SeedOrder(member, votes))
+        return refused
 
     # Cold start
 

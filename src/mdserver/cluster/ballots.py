@@ -199,6 +199,7 @@ class Ballots:
         patience = (settings.suspect + delay(settings, self._rng, 3)) << self.timed_out
         deadline = self._outgoing.now + patience
         coordinator = Coordinator(group.index, epoch, group.log, self._seeds.names, deadline)
+        coordinator.list_number = self._seeds.number
         coordinator.own = settings.me if self._seeds.include_me else ""
         coordinator.refusals = self._outgoing.refusals
         group.coordinator = coordinator
@@ -291,10 +292,12 @@ class Ballots:
         group.leadership.follow(self._settings.me, coordinator.epoch)
         if group.acceptor is not None:
             # The log is the candidate's own, so its seed takes it here and not by a message. Its
-            # promise of this epoch is on the disk: it was counted (`Coordinator.promised`).
+            # promise of this epoch is on the disk: it was counted (`Coordinator.promised`). One
+            # that is not in the list of this epoch was not asked to promise.
             step = group.acceptor.takes(coordinator.epoch, 0, cold=coordinator.cold)
             assert step is not None, "a candidate's own seed promised it"
-            group.acceptor.take(step, coordinator.epoch, self._settings.me)
+            if group.acceptor.take(step, coordinator.epoch, self._settings.me):
+                self._storage.store()
             group.trace(STEP_TRACES[step], coordinator.epoch)
             self._wal.replaced(group, best.start, best.entries, best.runs, best.state)
         return coordinator

@@ -80,7 +80,9 @@ TRANSITIONS: dict[tuple[CoordinatorState, CoordinatorEvent], CoordinatorState] =
 class Coordinator:
     """The candidacy for one epoch, and the coordinator that it becomes if enough seeds promise.
 
-    `seeds` are all seeds, `needed` how many have to promise: a majority, or all for a `cold` start.
+    `seeds` are those of the list `list_number`, by which votes and acks of this epoch are counted
+    whatever list follows (spec: `Relist`). `needed` is how many have to promise: a majority, or all
+    for a `cold` start.
     `own` is the seed of the candidate's member, if it is one. `readmit` are the incarnations that
     its PREPARE takes back. `deadline` (ns) is when a candidacy is given up. `awaited` are the seeds
     that have to promise too if a promise is of a log that may be an older copy.
@@ -105,6 +107,7 @@ class Coordinator:
         "idleness",
         "incarnations",
         "known",
+        "list_number",
         "log",
         "majority",
         "needed",
@@ -130,6 +133,7 @@ class Coordinator:
         self.majority = len(seeds) // 2 + 1
         self.needed = self.majority
         self.own = ""
+        self.list_number = 1
         self.readmit: dict[str, int] = {}
         self.state = CoordinatorState.PRE_VOTING
         self.pre_votes: dict[str, None] = {}

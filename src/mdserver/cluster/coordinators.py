@@ -220,7 +220,7 @@ class Coordinators(MemberPart):
     def leads(self) -> list[LedGroup]:
         """Return the groups that this member coordinates, for its heartbeat."""
         return [
-            LedGroup(one.group, one.epoch, one.log.length, one.log.committed)
+            LedGroup(one.group, one.epoch, one.log.length, one.log.committed, one.list_number)
             for one in self._active()
         ]
 
@@ -230,11 +230,16 @@ class Coordinators(MemberPart):
         Nothing could be committed. The next heartbeat names no groups, so members on the majority's
         side elect without being refused, and clients of this member move there.
         """
-        if self._members.quorum(self._outgoing.now):
-            return
+        now, present = self._outgoing.now, self._members.seeds.names
+        whole = self._members.quorum(now)
         for group in self.groups.coordinated:
-            self._outgoing.refuse(Guard.QUORUM_LOST)
-            group.ballots.depose()
+            coordinator = group.coordinator
+            assert coordinator is not None
+            # One that an older list elected goes on with the majority of that one.
+            by_present = coordinator.seeds == present
+            if not (whole if by_present else self._members.quorum(now, coordinator.seeds)):
+                self._outgoing.refuse(Guard.QUORUM_LOST)
+                group.ballots.depose()
 
     def hurry(self) -> None:
         """Look at the next tick whether groups are to be handed over."""

@@ -166,7 +166,9 @@ class Election(MemberPart):
             elif coordinator.state is CoordinatorState.PRE_VOTING:
                 again.append(group.ballots.ballot(PreVoteItem, coordinator))
         if again:
-            self._outgoing.send(self._members.seeds.names, PreVote(again))
+            self._outgoing.send(
+                self._members.seeds.names, PreVote(again, self._members.seeds.number)
+            )
 
     # The candidate
 
@@ -176,7 +178,7 @@ class Election(MemberPart):
         for index in groups:
             ballots = self.groups[index].ballots
             items.append(ballots.ballot(PreVoteItem, ballots.stand()))
-        self._outgoing.send(self._members.seeds.names, PreVote(items))
+        self._outgoing.send(self._members.seeds.names, PreVote(items, self._members.seeds.number))
 
     def force(
         self,
@@ -203,7 +205,8 @@ class Election(MemberPart):
             coordinator.prepare_at_once()
             items.append(ballots.ballot(PrepareItem, coordinator))
         if items:
-            prepare = Prepare(items, readmit or {}, cold, ordered)
+            number = self._members.seeds.number
+            prepare = Prepare(items, readmit or {}, cold, ordered, number)
             self._outgoing.send(self._members.seeds.names, prepare)
 
     def pre_vote_granted(self, seed: str, granted: PreVoteGranted) -> None:
@@ -214,7 +217,9 @@ class Election(MemberPart):
             if isinstance(reply, PrepareItem):
                 items.append(reply)
         if items:
-            self._outgoing.send(self._members.seeds.names, Prepare(items, {}, False))
+            seeds = self._members.seeds
+            prepare = Prepare(items, {}, False, list_number=seeds.number)
+            self._outgoing.send(seeds.names, prepare)
 
     def promise(self, seed: str, promise: Promise) -> list[Coordinator]:
         """Count a seed's promises; return the coordinators that thereby adopted the best log.

@@ -93,7 +93,8 @@ class Group:
     For workers (`cluster/workers.py`): `worker_epoch`, the epoch in which they know the group, and
     `worker_history`, the history id of that. For clients: `followed_at`, when this member last
     followed the group, and `followed_length`, how much was committed here then. `standard`: the
-    delivery mode is the one without votes.
+    delivery mode is the one without votes. `list_number`: the newest list of seeds by which an
+    epoch of the group is known to have become active (`mdserver.cluster.seeds`).
     """
 
     __slots__ = (
@@ -114,8 +115,10 @@ class Group:
         "history",
         "index",
         "leadership",
+        "list_number",
         "log",
         "queue",
+        "seeds",
         "standard",
         "succession",
         "tracing",
@@ -143,6 +146,7 @@ class Group:
         self._settings = settings
         self._broker = broker
         self._members = members
+        self.seeds = members.seeds
         self._pending = pending
         self.queue = GroupQueue(pending)
         self._outgoing = outgoing
@@ -165,6 +169,7 @@ class Group:
         self.transfer = Transfer(self, settings, outgoing, storage, wal)
         self.standard = not settings.guaranteed
         self.succession = Succession(self, settings.me, members, outgoing)
+        self.list_number = 0
         self.followed_at = 0
         self.followed_length = 0
         self.worker_epoch = 0
@@ -201,6 +206,28 @@ class Group:
     def votable(self) -> bool:
         """Return whether a majority of seeds is in sight and votes."""
         return 2 * len(self.voting()) > len(self._members.seeds.names)
+
+    def take_part(self) -> None:
+        """Take the log as a seed does from now on, since this member is one or becomes one.
+
+        It does not count before an active coordinator has given it the log, as after a restart
+        (spec: `Relist!TakeBack`). A coordinator on this member has it.
+        """
+        if self.acceptor is not None:
+            return
+        acceptor = Acceptor(self.index, self._storage.votes, self.log, self._outgoing.refusals)
+        self.acceptor = acceptor
+        self.transfer.requested_until = 0
+        coordinator, incarnation = self.coordinator, self._storage.votes.incarnation
+        if coordinator is None:
+            return
+        active = coordinator.state is _ACTIVE
+        step = acceptor.takes(coordinator.epoch, incarnation, cold=False) if active else None
+        if step is None:
+            self.ballots.depose()  # a seed that does not vote coordinates nothing
+            return
+        coordinator.register(self._settings.me, incarnation)
+        acceptor.take(step, coordinator.epoch, self._settings.me)
 
     # What others say
 
@@ -414,6 +441,7 @@ class Group:
     def _commit_agreed(self, coordinator: Coordinator, agreed: int) -> None:
         """Commit what a majority acked, and tell members (spec: `Activate`, then `Commit`)."""
         first = not self.leadership.active
+        self.list_number = max(self.list_number, coordinator.list_number)
         if self.tracing:
             self.trace("Activate" if first else "Commit", coordinator.epoch, committed=agreed)
         self.commit(agreed)

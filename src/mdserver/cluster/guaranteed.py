@@ -13,7 +13,7 @@ incarnations (the number of its starts) in their own records, and say so in thei
   the seed learns of it in the next Hello (docs/cluster.md, "Older copies").
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mdserver.cluster.following import Following
     from mdserver.cluster.learner import Learner
     from mdserver.cluster.pending import PendingPublications
+    from mdserver.cluster.relisting import Relisting
     from mdserver.cluster.stable_storage import StableStorage
 
 
@@ -47,6 +48,7 @@ class Guaranteed(MemberPart):
     _storage: "StableStorage"
     _voter: "Voter"
     _election: "Election"
+    relisting: "Relisting"
     handlers: dict[type, Callable[[str, Any], None]] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -66,6 +68,8 @@ class Guaranteed(MemberPart):
             msg.CopyRequest: learner.copying.give,
             msg.CopyReply: learner.copying.take,
             msg.HandOver: coordinators.on_hand_over,
+            msg.TakePart: self.relisting.invited,
+            msg.SeedOrder: self.relisting.ordered,
         }
 
     # What other members say of themselves and of this one
@@ -73,15 +77,15 @@ class Guaranteed(MemberPart):
     def greeted(self, peer: str, hello: msg.Hello) -> None:
         """Compare what a member knows of this one, and what is known of it here."""
         self._compare_starts(peer, hello)
-        self._compare_own(peer, hello)
+        self._compare_own(peer, hello.known)
 
-    def _compare_own(self, peer: str, hello: msg.Hello) -> None:
+    def _compare_own(self, peer: str, known_there: Mapping[str, int]) -> None:
         """Wait to be readmitted if another member knows of later starts of this seed.
 
         Its vote record is then an older copy or a new one, and says too little of its promises.
         """
-        known, votes = hello.known.get(self._settings.me, 0), self._storage.votes
-        if not self._members.seeds.include_me or not known:
+        known, votes = known_there.get(self._settings.me, 0), self._storage.votes
+        if self.groups[0].acceptor is None or not known:
             return
         if votes.admitted or self.groups.returning:
             missed = known > votes.incarnation
@@ -119,7 +123,7 @@ class Guaranteed(MemberPart):
         later = self._members.peers[peer].incarnation
         if peer in self._members.seeds.names and self._storage.note({peer: later}):
             self._outgoing.log("seed is an older copy", seed=peer, incarnation=hello.incarnation)
-        self._compare_own(peer, hello)
+        self._compare_own(peer, hello.known)
 
     def _lose(self, peer: str, known: int) -> None:
         """Wait to be readmitted: others know more of this seed than its record does."""
@@ -141,7 +145,9 @@ class Guaranteed(MemberPart):
             self._storage.send_stored(other, self._storage.hello())
 
     def heartbeat(self, peer: str, heartbeat: msg.Heartbeat) -> None:
-        """Remember the incarnations of seeds, and compare logs."""
+        """Remember the incarnations of seeds, and compare lists of seeds and logs."""
+        if not self.relisting.heard(peer, heartbeat):
+            return
         if heartbeat.admitted and peer in self._members.seeds.names:
             told, storage = self._members.peers[peer], self._storage
             votes, news = storage.votes, storage.note({peer: told.incarnation})
@@ -173,6 +179,10 @@ class Guaranteed(MemberPart):
     def tick(self) -> None:
         """Check the quorum, stand for groups, join, and hand groups over; a few times a second."""
         self.sequencer.check_quorum()
+        if self.relisting.look():
+            # It was no seed when others said what they know of it.
+            for name, other in self._members.peers.items():
+                self._compare_own(name, other.known)
         self._election.look()
         self._following.join()
         self.sequencer.hand_over()
@@ -185,7 +195,7 @@ class Guaranteed(MemberPart):
 
     def unready(self) -> str | None:
         """Return why this member serves no clients now; None if it does."""
-        if self.groups.record_lost:
+        if self.groups.record_lost and self._members.seeds.include_me:
             return (
                 "the vote record of this seed was lost: take it back with "
                 f"`mdserver cluster readmit {self._settings.me}`"
@@ -196,7 +206,7 @@ class Guaranteed(MemberPart):
 
     def missing(self) -> str | None:
         """Return what this member lacks, even if others lack it too; None if it lacks nothing."""
-        not_voting = self.groups.not_voting
+        not_voting = self.groups.not_voting if self._members.seeds.include_me else []
         if not_voting:
             return f"recovering: {len(not_voting)} of {len(self.groups)} groups are missing"
         silent = self._members.without_majority(len(self.groups), not_voting, self._outgoing.now)

@@ -17,6 +17,8 @@ class Guard(enum.Enum):
     PREPARE_NOT_VOTING = "seed: a PREPARE although it does not vote"
     PREPARE_READMITS = "seed: the PREPARE that is to take it back"
     PREPARE_COLD_EARLY = "seed: a cold start before every seed was heard"
+    VOTE_OLDER_LIST = "seed: a candidate by an older list of seeds"
+    VOTE_NEWER_LIST = "seed: a candidate by a list of seeds that it has not noted"
     PRE_VOTE_LED = "seed: a pre-vote while it sees a coordinator"
     PRE_VOTE_EARLY = "seed: a pre-vote just after a promise"
 
@@ -27,6 +29,7 @@ class Guard(enum.Enum):
     LOG_UNREGISTERED = "seed: a log that does not count it again"
     LOG_GAP = "learner: a log that begins behind what is here"
     LOG_LACKS_COMMITTED = "learner: a log that lacks what is committed here"
+    LOG_NEWER_LIST = "seed: a log that counts it by a list of seeds that it has not noted"
     ENTRIES_PROMISED = "seed: entries below the promise"
     ENTRIES_NOT_VOTING = "seed: entries although it does not vote"
     ENTRIES_GAP = "learner: entries of another epoch, or behind a gap"
@@ -67,6 +70,10 @@ class Guard(enum.Enum):
     HELLO_OLDER = "member: a Hello of an older incarnation"
     STARTS_DIFFER = "member: a seed whose incarnation another start had"
     RECORD_OLDER = "seed: its own record, of which others know more"
+    NEXT_UNSETTLED = "seed: a next list before the present one is settled"
+    NEXT_UNSURE = "seed: a next list after its record was lost, before all seeds were heard"
+    NEXT_NAMED = "seed: another next list than the one that it named"
+    LISTS_CONTRADICT = "member: another list of the same number"
     ANSWER_UNSTORED = "seed: an answer before its vote is on the disk"
     ACK_UNSYNCED = "seed: an ack before its entries are on the disk"
 

@@ -55,15 +55,19 @@ class Peer:
         "incarnation",
         "known",
         "leads",
+        "list_number",
         "misses",
         "name",
+        "next_seeds",
         "not_voting",
         "promised",
         "ready",
         "record_lost",
+        "relists",
         "sees",
         "standing_known",
         "start",
+        "takes_part",
         "unverified",
         "up",
         "weight",
@@ -76,6 +80,7 @@ class Peer:
         self.client = ""
         self.name = ""
         self.known: dict[str, int] = {}
+        self.relists = False
         self.forget()
 
     def forget(self) -> None:
@@ -97,6 +102,9 @@ class Peer:
         self.unverified = False
         self.behind: int | None = None
         self.start = 0
+        self.list_number = 0  # of none: it has not said so
+        self.next_seeds: tuple[str, ...] = ()
+        self.takes_part = False
 
 
 class Membership:
@@ -148,6 +156,14 @@ class Membership:
             if name != self.me and name not in self.peers:
                 self.peers[name] = Peer()
 
+    def seat(self) -> list[str]:
+        """Know the seeds of a new list; return those of whom nothing was known."""
+        found = [seed for seed in self.seeds.others if seed not in self.peers]
+        for name in found:
+            self.peers[name] = Peer()
+        self.listed = dict.fromkeys((*self.seeds.names, *self.listed))
+        return found
+
     def up(self, name: str, now: int) -> None:
         """Note a new link; its Hello will say what the member is."""
         peer = self.peers.setdefault(name, Peer())
@@ -189,6 +205,7 @@ class Membership:
             return False
         peer.greeted = True
         peer.forgets = hello.forgets
+        peer.relists = hello.relists
         peer.incarnation = max(hello.incarnation, peer.incarnation)
         peer.admitted = hello.admitted
         peer.client = hello.client
@@ -207,6 +224,17 @@ class Membership:
         others = dict.fromkeys((*self.seeds.names, *linked) if seeds else linked)
         return all(self.peers[name].forgets for name in others if name != self.me)
 
+    def all_relist(self, linked: "Sequence[str]", seeds: "Sequence[str]") -> bool:
+        """Return whether all members that are linked, and these seeds, know that lists change.
+
+        A member of an earlier version would count majorities by the first list. What a member said
+        that is away now still counts: it is refused if it comes back as another version.
+        """
+        others = dict.fromkeys((*linked, *seeds))
+        return all(
+            name in self.peers and self.peers[name].relists for name in others if name != self.me
+        )
+
     def heartbeat(self, name: str, heartbeat: "Heartbeat") -> bool:
         """Note what a member says of itself; return whether it misses others than before."""
         peer = self.peers[name]
@@ -224,6 +252,9 @@ class Membership:
         peer.follows = heartbeat.follows
         peer.unverified = heartbeat.unverified
         peer.behind = heartbeat.behind
+        peer.list_number = heartbeat.list_number
+        peer.next_seeds = tuple(heartbeat.next_seeds)
+        peer.takes_part = heartbeat.takes_part
         peer.leads = {led.group: led for led in heartbeat.leads}
         return changed
 
@@ -296,9 +327,10 @@ class Membership:
         self._known.update(dict.fromkeys(self.sees(now)))
         return len(self._missed) > before
 
-    def quorum(self, now: int) -> bool:
-        """Return whether a majority of seeds is in sight."""
-        return 2 * sum(self.alive(seed, now) for seed in self.seeds.names) > len(self.seeds.names)
+    def quorum(self, now: int, seeds: "Sequence[str] | None" = None) -> bool:
+        """Return whether a majority of these seeds is in sight, by default of the present ones."""
+        names = self.seeds.names if seeds is None else seeds
+        return 2 * sum(self.alive(seed, now) for seed in names) > len(names)
 
     def voting(self, group: int, now: int, *, here: bool) -> list[str]:
         """Return the seeds in sight that vote in a group; `here`: this member does."""
@@ -307,8 +339,11 @@ class Membership:
             if seed == self.me:
                 votes = here
             else:
-                away = self.peers[seed].not_voting if self.alive(seed, now) else None
-                votes = away is not None and group not in away
+                peer = self.peers[seed]
+                away = peer.not_voting if self.alive(seed, now) else None
+                # A new seed says nothing of groups before it has begun to take part in them.
+                seated = peer.takes_part or self.seeds.number == 1
+                votes = away is not None and group not in away and seated
             if votes:
                 found.append(seed)
         return found

@@ -37,7 +37,8 @@ class Hello(PeerMessage, frozen=True, tag=1):
 
     `linked`: the members that it can speak to, among which may be some that no list names. `start`
     is a random number of this start of the sender, `name` what people call it. `forgets`: it knows
-    entries that forget subjects; members of earlier versions leave it out.
+    entries that forget subjects, `relists`: it knows that lists of seeds change; members of earlier
+    versions leave these out.
     """
 
     incarnation: int
@@ -48,15 +49,17 @@ class Hello(PeerMessage, frozen=True, tag=1):
     start: int = 0
     name: str = ""
     forgets: bool = False
+    relists: bool = False
 
 
 class LedGroup(Item, frozen=True):
-    """A group that the sender coordinates."""
+    """A group that the sender coordinates; its epoch was elected by the list of that number."""
 
     group: int
     epoch: int
     length: int
     committed: int
+    list_number: int = 1
 
 
 class Heartbeat(PeerMessage, frozen=True, tag=2):
@@ -70,7 +73,9 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     sender as well; `misses`: members that others see and the sender does not. `follows`: it follows
     all groups, and clients may be sent to it. `unverified`: it read a log from its disk, which no
     coordinator has compared yet. `behind`: how many entries it has not applied that coordinators
-    have committed, None if it does not know.
+    have committed, None if it does not know. `list_number` and `seeds` are the list of seeds on its
+    disk, without names if it is the first one, `next_seeds` the list that it has named to follow.
+    `takes_part`: it takes logs as seeds do, so `not_voting` says something.
     """
 
     ready: bool
@@ -87,6 +92,10 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     follows: bool = False
     unverified: bool = False
     behind: int | None = None
+    list_number: int = 1
+    seeds: Sequence[str] = ()
+    next_seeds: Sequence[str] = ()
+    takes_part: bool = False
 
 
 class Ballot(Item, frozen=True):
@@ -103,9 +112,13 @@ class PreVoteItem(Ballot, frozen=True):
 
 
 class PreVote(PeerMessage, frozen=True, tag=3):
-    """A candidate asks, before a PREPARE, whether a seed would promise; nothing changes there."""
+    """A candidate asks, before a PREPARE, whether a seed would promise; nothing changes there.
+
+    `list_number`: that of the list of seeds by which votes are counted.
+    """
 
     items: list[PreVoteItem]
+    list_number: int = 1
 
 
 class PreVoteGrantedItem(Ballot, frozen=True):
@@ -126,13 +139,14 @@ class Prepare(PeerMessage, frozen=True, tag=5):
     """A candidate asks for promises.
 
     `readmit`: seed -> the incarnation that is taken back. `ordered`: the cold start was ordered by
-    an operator, and may be one without all seeds.
+    an operator, and may be one without all seeds. `list_number`: as in `PreVote`.
     """
 
     items: list[PrepareItem]
     readmit: dict[str, int]
     cold: bool
     ordered: bool = False
+    list_number: int = 1
 
 
 class State(Item, frozen=True):
@@ -191,13 +205,15 @@ class SyncItem(LogSlice, frozen=True):
     """The coordinator's log of a group from `start` on, or after `state`.
 
     `register`: the incarnation of the recovering seed that may count from here on, else 0. `cold`:
-    every seed promised this epoch, those that had lost everything too.
+    every seed promised this epoch, those that had lost everything too. `list_number`: that of the
+    list of seeds that elected the epoch.
     """
 
     active: bool
     cold: bool
     register: int
     state: State | None
+    list_number: int = 1
 
 
 class CopyItem(SyncItem, frozen=True):
@@ -437,6 +453,20 @@ class ServerState(PeerMessage, frozen=True, tag=24):
     refusing: str | None = None
 
 
+class TakePart(PeerMessage, frozen=True, tag=25):
+    """A seed asks the receiver to take the logs as a seed does; it is to become one."""
+
+
+class SeedOrder(PeerMessage, frozen=True, tag=26):
+    """An operator wants a member to be a seed (`votes`), or to be one no more.
+
+    The receiver is the seed that begins such changes, one after the other.
+    """
+
+    member: str
+    votes: bool
+
+
 AnyPeerMessage = (
     Hello
     | Heartbeat
@@ -462,6 +492,8 @@ AnyPeerMessage = (
     | CopyRequest
     | CopyReply
     | ServerState
+    | TakePart
+    | SeedOrder
 )
 
 

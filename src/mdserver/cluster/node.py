@@ -33,6 +33,7 @@ from mdserver.cluster.membership import Membership
 from mdserver.cluster.mode import Mode
 from mdserver.cluster.outgoing import Outgoing
 from mdserver.cluster.pending import PendingPublications
+from mdserver.cluster.relisting import Relisting
 from mdserver.cluster.seeds import Seeds
 from mdserver.cluster.settings import alone, delay
 from mdserver.cluster.single import ShortWay
@@ -174,15 +175,26 @@ class Node:
         self._election = election = Election(*common, storage, rng)
         learner = Learner(*common, storage, self.wal)
         sequencer = Coordinators(*common, storage, self.wal, election, rng)
+        self.relisting = Relisting(*common, storage, self.wal, election)
         self.mode: Mode
         if cluster.guaranteed:
             voter = Voter(*common, storage)
             self.mode = Guaranteed(
-                *common, self.following, learner, sequencer, pending, storage, voter, election
+                *common,
+                self.following,
+                learner,
+                sequencer,
+                pending,
+                storage,
+                voter,
+                election,
+                self.relisting,
             )
         else:
             self.mode = Standard(*common, self.following, learner, sequencer, rng)
-        self.admin = AdminCommands(*common, broker, storage, election, self.following)
+        self.admin = AdminCommands(
+            *common, broker, storage, election, self.following, self.relisting
+        )
         self._sessions: dict[int, None] = {}
         self._started = False
         self._unserved = 0
@@ -199,7 +211,11 @@ class Node:
         if cluster.learner:
             self._handlers[msg.ServerState] = self._server_state
         out.now = now
-        held = replay(wal, groups, broker, out, unverified=not cluster.single) if wal else []
+        held: list[int] = []
+        if (
+            wal and seeds.include_me
+        ):  # what a member wrote down that is a seed no more counts no more
+            held = replay(wal, groups, broker, out, unverified=not cluster.single)
         if cluster.single:
             self._coordinate_alone(groups[0].history or first_history, held)
 
@@ -496,6 +512,11 @@ class Node:
             reason = f"{peer} is of an earlier version, and does not know of forgotten subjects"
             self.outgoing.out.append(msg.ClosePeer(peer, reason))
             return
+        if not hello.relists and self.seeds.changed:
+            # It would count majorities by the first list (`Membership.all_relist`).
+            reason = f"{peer} is of an earlier version, and does not know that the seeds changed"
+            self.outgoing.out.append(msg.ClosePeer(peer, reason))
+            return
         for name in hello.linked:
             if self.members.stranger(name):
                 self.outgoing.out.append(msg.PeerDiscovered(name))
@@ -511,6 +532,7 @@ class Node:
         """Return the heartbeat: what this member says of itself now."""
         groups, members, now = self.groups, self.members, self.outgoing.now
         promised = max([vote.epoch for vote in self.storage.votes.promised])
+        number, seeds, next_seeds = self.relisting.told
         return msg.Heartbeat(
             members.joined,
             self.storage.admitted,
@@ -526,6 +548,10 @@ class Node:
             self.following.follows_all and self.unready() is None,
             groups.unverified,
             self.following.behind_in_all(),
+            number,
+            seeds if number > 1 else (),
+            next_seeds,
+            groups[0].acceptor is not None,
         )
 
     # Time
@@ -560,7 +586,9 @@ class Node:
 
     def statistics(self) -> NodeStatistics:
         """Return what this member holds now, as values that do not change."""
-        return node_statistics(self.groups, self.storage.votes, self.outgoing.linked)
+        settled = self.relisting.settled
+        votes, linked = self.storage.votes, self.outgoing.linked
+        return node_statistics(self.groups, votes, linked, self.seeds, settled=settled)
 
     def group_statistics(self, index: int) -> GroupStatistics:
         """Return what this member holds of one group now."""

@@ -217,5 +217,6 @@ class StableStorage:
             self._outgoing.linked,
             self.start,
             self._settings.name,
-            True,
+            forgets=True,
+            relists=True,
         )

@@ -17,6 +17,7 @@ from mdserver.cluster.log import Run
 
 if TYPE_CHECKING:
     from mdserver.cluster.group import Group
+    from mdserver.cluster.seeds import Seeds
     from mdserver.cluster.votes import VoteRecord
 
 
@@ -72,6 +73,9 @@ class NodeStatistics:
     Of its vote record: `incarnation`; `admitted`, whether the other seeds rely on the record;
     `known`, the least incarnation that counts of each other seed. `linked` are the members with
     which it has a link, `waiting` the number of publications of its clients without a result.
+
+    Of the seeds: `list_number` is that of the present list, `seeds` are its members, `next_seeds`
+    the list that this seed has named to follow it. `settled`: each group has an epoch by it.
     """
 
     incarnation: int
@@ -80,6 +84,10 @@ class NodeStatistics:
     linked: tuple[str, ...]
     waiting: int
     groups: tuple[GroupStatistics, ...]
+    list_number: int = 1
+    seeds: tuple[str, ...] = ()
+    next_seeds: tuple[str, ...] = ()
+    settled: bool = False
 
     @property
     def histories(self) -> list[str]:
@@ -143,6 +151,9 @@ def node_statistics(
     groups: "Iterable[Group]",
     votes: "VoteRecord",
     linked: Iterable[str],
+    seeds: "Seeds",
+    *,
+    settled: bool,
 ) -> NodeStatistics:
     """Return a snapshot of a member, with all its groups."""
     return NodeStatistics(
@@ -152,4 +163,8 @@ def node_statistics(
         linked=tuple(linked),
         waiting=sum(len(group.queue.proposals) for group in groups),
         groups=tuple(group_statistics(group) for group in groups),
+        list_number=seeds.number,
+        seeds=seeds.names,
+        next_seeds=seeds.next,
+        settled=settled,
     )

@@ -105,6 +105,7 @@ class Transfer:
         """
         group, log, leadership = self._group, self._group.log, self._group.leadership
         acceptor = group.acceptor
+        group.list_number = max(group.list_number, led.list_number)
         if led.epoch < log.epoch:
             # Its epoch is over and it does not know. Without publications no Accept would be
             # refused, and while its heartbeats say that it leads no member stands.
@@ -172,6 +173,13 @@ class Transfer:
             return False
         if acceptor is None:
             return True
+        # A seed whose record was lost may have noted lists that it does not know of any more. Who
+        # takes it back was elected by one that is no older: by the other seeds alone, of whom a
+        # majority has refused all older lists since. So this list is noted before the seed counts.
+        if item.register and item.list_number > self._group.seeds.number:
+            self._outgoing.refuse(Guard.LOG_NEWER_LIST)
+            self.requested_until = 0
+            return False
         return acceptor.takes(item.epoch, item.register, cold=item.cold) is not None
 
     def lacks_beginning(self, item: SyncItem) -> bool:
@@ -304,6 +312,7 @@ class Transfer:
             coordinator.cold and coordinator.state is CoordinatorState.SYNCING,
             register,
             state,
+            coordinator.list_number,
         )
 
     def give(
@@ -384,10 +393,12 @@ class Transfer:
     ) -> int:
         """Count a recovering seed from now on (spec: `Register`, after a readmission `Readmit`).
 
+        One that is in no list of this epoch is given the log as well, since it becomes a seed: its
+        acks count in epochs of a list that has it (spec: `Relist!TakeBack`).
         Return its incarnation, 0 if it does not count. It counts before it holds the log: its old
         acks are dropped at the same time, and it acks anew once it has taken the log.
         """
-        if not item.recovering or peer not in coordinator.seeds:
+        if not item.recovering:
             return 0
         known = self._storage.votes.known
         if not coordinator.may_register(peer, request.incarnation, request.admitted, known):

@@ -1,0 +1,372 @@
+"""How the list of seeds changes while the cluster runs (docs/cluster.md, "Changing the seeds").
+
+    an operator's order --> a seed names the next list --> a majority has named it: it begins
+        --> all members note it --> each group has an epoch elected by it: it is settled
+
+`mdserver.cluster.seeds` has the rules. Seeds say in each heartbeat which list they have noted, and
+which one they have named to follow it, both as their disks have it. So what anybody says of lists
+is repeated until everybody knows it, and a member that was away learns the newest list at once. In
+the specification `Relist`: `Name`, `Begin`, `Note`.
+
+Nothing stops meanwhile. A coordinator that was elected by the list before goes on, and counts by
+its own list, until it has itself elected anew. A member that is to become a seed takes the logs as
+a seed does before its list is named (`TakeBack`): otherwise it would be one more seed that does not
+vote, and the failure of another one could leave no majority that does. A member that is a seed no
+more goes on until the list without it is settled, since older epochs count it until then.
+
+Two operators could name two lists at the same time, and if either had half of the seeds, none would
+ever begin. So one seed begins all changes, one after the other: the first of the list in sight.
+"""
+
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from mdserver.cluster.coordinator import CoordinatorState
+from mdserver.cluster.guards import Guard
+from mdserver.cluster.messages import (
+    ClosePeer,
+    Heartbeat,
+    PeerDiscovered,
+    SeedOrder,
+    TakePart,
+)
+from mdserver.cluster.part import MemberPart
+from mdserver.cluster.seeds import SEEDS_MIN
+from mdserver.limits import NS_PER_S
+
+if TYPE_CHECKING:
+    from mdserver.cluster.election import Election
+    from mdserver.cluster.stable_storage import StableStorage
+    from mdserver.cluster.wal import WalBuffer
+
+ORDER_PATIENCE = 30 * NS_PER_S
+"""The time (ns) in which an order has to come to the name of a list; it ends otherwise."""
+
+Told = tuple[int, tuple[str, ...], tuple[str, ...]]
+
+
+@define(eq=False)
+class Relisting(MemberPart):
+    """What one member does about lists of seeds.
+
+    `_told`: number, seeds and next list as the disk had them last. `_unnamed`: seeds -> the list
+    of which they said that they named no next one. `_order`: what an operator wants of the list of
+    `_order_number`, until `_order_until` (ns). `_invited`: the list whose seeds asked this member
+    to take part. `_settled`: the newest list that was settled.
+    """
+
+    _storage: "StableStorage"
+    _wal: "WalBuffer"
+    _election: "Election"
+    _told: Told = field(init=False)
+    _unnamed: dict[str, int] = field(init=False, factory=dict)
+    _order: SeedOrder | None = field(init=False, default=None)
+    _order_number: int = field(init=False, default=0)
+    _order_until: int = field(init=False, default=0)
+    _invited: int = field(init=False, default=0)
+    _settled: int = field(init=False, default=1)
+
+    def __attrs_post_init__(self) -> None:
+        seeds = self._members.seeds
+        self._told = (seeds.number, seeds.names, seeds.next)  # the record of a start is stored
+
+    # What members say to each other
+
+    @property
+    def told(self) -> Told:
+        """Return the list and the next one as the disk has them, which is what others may hear."""
+        if self._storage.record_on_disk:
+            seeds = self._members.seeds
+            self._told = (seeds.number, seeds.names, seeds.next)
+        return self._told
+
+    def heard(self, peer: str, heartbeat: Heartbeat) -> bool:
+        """Note which list another member has; return False if the link to it was closed."""
+        seeds, number, names = self._members.seeds, heartbeat.list_number, tuple(heartbeat.seeds)
+        if number > seeds.number:
+            self._note(number, names)
+        elif number == seeds.number > 1 and names != seeds.names:
+            self._outgoing.refuse(Guard.LISTS_CONTRADICT)
+            here, there = ", ".join(seeds.names), ", ".join(names)
+            self._outgoing.log(
+                "seeds contradict", member=peer, number=number, here=here, there=there
+            )
+            reason = f"list {number} of the seeds is {here}, and {there} at {peer}"
+            self._outgoing.out.append(ClosePeer(peer, reason))
+            return False
+        if number == seeds.number and not heartbeat.next_seeds:
+            self._unnamed[peer] = number
+        else:
+            self._unnamed.pop(peer, None)
+        return True
+
+    def _note(self, number: int, names: tuple[str, ...]) -> None:
+        """Go by a newer list, which has begun (spec: `Note`)."""
+        self._members.seeds.note(number, names)
+        for name in self._members.seat():
+            self._outgoing.out.append(PeerDiscovered(name))
+        self._outgoing.log("seeds changed", number=number, seeds=", ".join(names))
+        for group in self.groups.coordinated:
+            coordinator = group.coordinator
+            assert coordinator is not None
+            # Seeds that have noted the new list would refuse these.
+            if coordinator.state in {CoordinatorState.PRE_VOTING, CoordinatorState.PREPARING}:
+                group.ballots.depose()
+        self._storage.store()
+
+    # Names
+
+    @property
+    def settled(self) -> bool:
+        """Return whether each group has had an active epoch by the present list."""
+        number = self._members.seeds.number
+        return all(group.list_number >= number for group in self.groups)
+
+    def _named(self) -> dict[str, tuple[str, ...]]:
+        """Return the next lists that seeds of the present list have on their disks."""
+        seeds, peers = self._members.seeds, self._members.peers
+        found = {
+            seed: peers[seed].next_seeds
+            for seed in seeds.others
+            if peers[seed].up and peers[seed].list_number == seeds.number and peers[seed].next_seeds
+        }
+        number, _, mine = self.told
+        return found | ({seeds.me: mine} if mine and number == seeds.number else {})
+
+    def _name(self, names: tuple[str, ...]) -> None:
+        """Name the next list, if the rules allow that now (spec: `Name`).
+
+        With it goes the incarnation of a member that becomes a seed: a majority knows it then, and
+        will notice if the member loses its record.
+        """
+        seeds, members = self._members.seeds, self._members
+        if names == seeds.next:
+            return
+        if seeds.next:
+            self._outgoing.refuse(Guard.NEXT_NAMED)
+            return
+        if not seeds.may_name:
+            self._outgoing.refuse(Guard.NEXT_UNSURE)
+            return
+        settled = self.settled
+        if not settled:
+            self._outgoing.refuse(Guard.NEXT_UNSETTLED)
+            return
+        joins = [name for name in names if name not in seeds.names]
+        starts = {name: members.peers[name].incarnation for name in joins if name in members.peers}
+        if len(starts) < len(joins) or not all(starts.values()) or self.groups.record_lost:
+            return
+        if members.all_relist(self._outgoing.linked, names) and seeds.name(names, settled=settled):
+            self._outgoing.log("seeds named", number=seeds.number + 1, seeds=", ".join(names))
+            if not self._storage.note(starts):
+                self._storage.store()
+
+    def next_seeds(self) -> tuple[str, ...]:
+        """Return the list that seeds in sight have named to follow, empty if they named none."""
+        return self._members.seeds.next or next(iter(self._named().values()), ())
+
+    def missing(self) -> list[str]:
+        """Return what a change still lacks, in sentences."""
+        members, number = self._members, self._members.seeds.number
+        found = [
+            f"{name} has not noted list {number} yet"
+            for name, peer in members.peers.items()
+            if peer.list_number and peer.list_number < number
+        ]
+        lacking = sum(group.list_number < number for group in self.groups)
+        if lacking:
+            found.append(f"{lacking} of {len(self.groups)} groups have no coordinator of the list")
+        votes = [*(members.peers[seed] for seed in members.seeds.others)] if number > 1 else []
+        found += [
+            f"{peer.name or 'a seed'} does not vote in all groups yet"
+            for peer in votes
+            if peer.list_number and (peer.not_voting or not peer.takes_part)
+        ]
+        return found
+
+    # A few times a second
+
+    def look(self) -> bool:
+        """Go on with what is under way; return whether this member has begun to take part."""
+        seeds = self._members.seeds
+        if self._settings.learner or self._settings.single:
+            return False
+        said = [name for name, number in self._unnamed.items() if number == seeds.number]
+        if seeds.named_none(said):
+            self._storage.store()
+        if seeds.include_me:
+            named = self._named()
+            begun = seeds.begun(named)
+            if begun is not None:
+                self._note(seeds.number + 1, begun)
+            elif named:
+                # The one that most have named: with the others this seed may make a majority of it.
+                counts = {names: list(named.values()).count(names) for names in named.values()}
+                self._name(max(counts, key=lambda names: (counts[names], names)))
+        self._carry_out()
+        joined = self._join()
+        self._elect_anew()
+        if self.settled and self._settled < seeds.number:
+            self._settled = seeds.number
+            self._outgoing.log("seeds settled", number=seeds.number)
+        self._leave()
+        return joined
+
+    def _join(self) -> bool:
+        """Begin to take the logs as a seed does; return whether that is news.
+
+        If this member lost its record, it may have been a seed that voted. A majority of the seeds
+        of the list before has noted its incarnation then (`_name`), so enough of them have to be
+        heard first that one of these is among them.
+        """
+        seeds, groups, peers = self._members.seeds, self.groups, self._members.peers
+        wanted = seeds.include_me or self._invited == seeds.number
+        if not wanted or groups[0].acceptor is not None:
+            return False
+        heard = sum(peers[seed].greeted for seed in seeds.others)
+        if heard < (len(seeds.others) + 1) // 2:
+            return False
+        for group in groups:
+            group.take_part()
+        # What it does not write down from the beginning is no log to restore.
+        self._storage.votes.recorded = False
+        self._storage.store()
+        self._outgoing.log("takes part", seed=seeds.include_me)
+        return True
+
+    def _leave(self) -> None:
+        """Hold no log that counts any more, once no epoch of an older list is needed."""
+        seeds, groups = self._members.seeds, self.groups
+        if groups[0].acceptor is None or seeds.include_me or self._invited == seeds.number:
+            return
+        if not self.settled or self._older():
+            return
+        for group in groups:
+            group.acceptor = None
+        self._wal.enabled = self._wal.acks_wait = False
+        self._storage.votes.recorded = False
+        self._storage.store()
+        self._outgoing.log("takes part no more")
+
+    def _older(self) -> list[int]:
+        """Return the groups that this member coordinates by an older list."""
+        number = self._members.seeds.number
+        return [
+            group.index
+            for group in self.groups.coordinated
+            if group.coordinator is not None
+            and group.coordinator.state is CoordinatorState.ACTIVE
+            and group.coordinator.list_number < number
+        ]
+
+    def _elect_anew(self) -> None:
+        """Have groups elected by the present list that an older one has elected.
+
+        Not before a majority has noted it and votes: others would refuse, and the group would be
+        without a coordinator for nothing.
+        """
+        seeds, peers = self._members.seeds, self._members.peers
+        willing = [
+            seed
+            for seed in seeds.names
+            if seed == seeds.me or peers[seed].list_number >= seeds.number
+        ]
+        not_voting = self.groups.not_voting if seeds.include_me else []
+        ready = [
+            index
+            for index in self._older()
+            if index not in not_voting
+            and len([s for s in self.groups[index].voting() if s in willing]) >= seeds.majority
+        ]
+        self._election.force(ready)
+
+    # Orders
+
+    def invited(self, peer: str, _: TakePart) -> None:
+        """Take part from now on, since a seed says that this member is to become one."""
+        if peer in self._members.seeds.names:
+            self._invited = self._members.seeds.number
+
+    def beginner(self) -> str | None:
+        """Return the seed that begins changes, None if none is in sight."""
+        now = self._outgoing.now
+        return next((s for s in self._members.seeds.names if self._members.alive(s, now)), None)
+
+    def ordered(self, _: str, order: SeedOrder) -> None:
+        """Take an operator's order, unless it makes no sense any more or another one is on."""
+        if self._order is not None:
+            self._outgoing.log("seeds order given up", member=order.member, reason="another is on")
+            return
+        self._order = order
+        self._order_number = self._members.seeds.number
+        self._order_until = self._outgoing.now + ORDER_PATIENCE
+
+    def _carry_out(self) -> None:
+        """Name the list that an operator ordered, once the member is ready for it."""
+        order, members = self._order, self._members
+        if order is None:
+            return
+        seeds, peer = members.seeds, members.peers.get(order.member)
+        reason = self.refuses(order.member, votes=order.votes)
+        if self._order_number != seeds.number or seeds.next:
+            self._order = None  # it is carried out, or another change came before it
+        elif self._order_until <= self._outgoing.now:
+            self._order = None
+            self._outgoing.log("seeds order given up", member=order.member, reason=reason)
+        elif reason is None and order.votes and peer is not None:
+            if peer.takes_part and not peer.not_voting:
+                self._name(seeds.with_seed(order.member))
+            else:
+                self._outgoing.send((order.member,), TakePart())
+        elif reason is None:
+            self._name(seeds.without_seed(order.member))
+
+    def refuses(self, member: str, *, votes: bool) -> str | None:
+        """Return why a member cannot become a seed (`votes`), or cease to be one, now; or None."""
+        seeds = self._members.seeds
+        if (member in seeds.names) == votes:
+            listed = ", ".join(seeds.names)
+            return f"{member} is {'a seed already' if votes else 'no seed'}; the seeds are {listed}"
+        names = seeds.with_seed(member) if votes else seeds.without_seed(member)
+        if len(names) < SEEDS_MIN:
+            return f"without {member} there would be {len(names)} seeds; {SEEDS_MIN} are the least"
+        return (
+            self._unfinished()
+            or (self._unfit(member) if votes else None)
+            or self._breaks(names, joining=votes)
+        )
+
+    def _unfinished(self) -> str | None:
+        """Return why there can be no next list yet, whatever it is; None if there can be one."""
+        number = self._members.seeds.number
+        if self.next_seeds():
+            return f"the change to list {number + 1} of the seeds is under way"
+        lacking = [group for group in self.groups if group.list_number < number]
+        if lacking:
+            return (
+                f"list {number} of the seeds is not settled: {len(lacking)} of {len(self.groups)} "
+                "groups have no coordinator that it has elected"
+            )
+        return None
+
+    def _unfit(self, member: str) -> str | None:
+        """Return why a member cannot become a seed now; None if it can."""
+        members = self._members
+        if not members.alive(member, self._outgoing.now):
+            return f"{member} is not in sight"
+        serves = members.joined if member == members.me else members.peers[member].ready
+        return None if serves else f"{member} does not serve yet"
+
+    def _breaks(self, names: tuple[str, ...], *, joining: bool) -> str | None:
+        """Return why a list could not take over now; None if it could."""
+        if not self._members.all_relist(self._outgoing.linked, names):
+            return "a member is of a version that knows no changes of seeds, or a seed is away"
+        for group in self.groups:
+            left = [seed for seed in group.voting() if seed in names]
+            if 2 * (len(left) + joining) <= len(names):
+                return (
+                    f"only {len(left)} of {len(names)} seeds would vote in group {group.index}: "
+                    "wait until the others are back"
+                )
+        return None
