@@ -186,12 +186,17 @@ Crash(s) ==
     /\ Restarted(s)
     /\ UNCHANGED <<epochVars, sent, committed>>
 
-\* The active coordinator fences the seed's older acknowledgements and hands it the log.
+\* The active coordinator fences the seed's older acknowledgements and hands it the log. Either
+\* would do: with the tail the seed holds what it acknowledged before, and without it those
+\* acknowledgements do not count. Without both of them they count for what nobody holds.
+Handed(e) ==
+    IF Rule("the tail is handed over too") THEN clog[e] ELSE SubSeq(clog[e], 1, commit[e])
+
 HandLog(s, e) ==
     /\ phase[e] = "active"
     /\ fence' = [fence EXCEPT ![e][s] = incarnation[s]]
     /\ sent' = sent \cup
-        {[kind |-> "recover", to |-> s, epoch |-> e, inc |-> incarnation[s], log |-> clog[e]]}
+        {[kind |-> "recover", to |-> s, epoch |-> e, inc |-> incarnation[s], log |-> Handed(e)]}
     /\ UNCHANGED <<seedVars, phase, clog, base, commit, committed, crashes>>
 
 Register(s, e) ==
