@@ -343,3 +343,10 @@ def test_a_seed_is_not_taken_back_by_a_list_that_it_has_not_noted() -> None:
     assert node.refused[Guard.LOG_NEWER_LIST] == 1
     node.seeds.number = 2
     assert group.transfer.takes(leader, item)
+
+
+def test_the_files_of_a_new_cluster_say_that_nothing_was_named() -> None:
+    """A seed whose log outlives a restart may start again while another seed is gone for ever."""
+    cluster = cluster_of(4)
+    for name in THREE:
+        assert votes.read(cluster.disks[name].votes or b"").may_name

@@ -69,9 +69,11 @@ def test_who_is_no_seed_and_whose_record_is_new_names_nothing() -> None:
     assert not seeds("x").name(("a", "b"), settled=True)
     found = seeds(may_name=False)
     assert not found.name(("a", "b"), settled=True)
-    assert not found.named_none(["b"])
-    assert found.named_none(["c", "b"])
-    assert not found.named_none(["c", "b"]), "that is no news any more"
+    found.named_none(["b"])
+    assert not found.may_name
+    found.named_none(["c", "b"])
+    found.named_none([])
+    assert found.may_name, "what was known once stays so"
     assert found.name(("a", "b"), settled=True)
 
 

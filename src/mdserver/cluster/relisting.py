@@ -99,6 +99,8 @@ class Relisting(MemberPart):
             self._unnamed[peer] = number
         else:
             self._unnamed.pop(peer, None)
+        # Written with the next change of the record; a start that forgets it learns it again.
+        seeds.named_none(name for name, told in self._unnamed.items() if told == seeds.number)
         return True
 
     def _note(self, number: int, names: tuple[str, ...]) -> None:
@@ -192,9 +194,6 @@ class Relisting(MemberPart):
         seeds = self._members.seeds
         if self._settings.learner or self._settings.single:
             return False
-        said = [name for name, number in self._unnamed.items() if number == seeds.number]
-        if seeds.named_none(said):
-            self._storage.store()
         if seeds.include_me:
             named = self._named()
             begun = seeds.begun(named)

@@ -86,12 +86,10 @@ class Seeds:
         """Return whether this seed knows that it named no list that it does not know of."""
         return self._votes is not None and self._votes.may_name
 
-    def named_none(self, others: Iterable[str]) -> bool:
-        """Note that these seeds said that they named no next list; return whether that is news."""
-        if self._votes is None or self._votes.may_name or not self.include_me:
-            return False
-        self._votes.may_name = set(self.others) <= set(others)
-        return self._votes.may_name
+    def named_none(self, others: Iterable[str]) -> None:
+        """Note that these seeds said that they named no next list."""
+        if self._votes is not None and self.include_me and not self._votes.may_name:
+            self._votes.may_name = set(self.others) <= set(others)
 
     def name(self, names: tuple[str, ...], *, settled: bool) -> bool:
         """Name the next list; return False if a rule forbids that (spec: `Name`)."""
