@@ -106,7 +106,7 @@ def write_messages(
 
 
 def message_lines(
-    publications: Sequence[Publication], first_seq: int = 1, later_s: int = 0
+    publications: Sequence[Publication], first_seq: int = 1, later_s: int = 0, node: str = "n1"
 ) -> list[bytes]:
     """A line of the journal for each message; every subject's numbering begins at `first_seq`."""
     counts: dict[str, int] = {}
@@ -115,7 +115,7 @@ def message_lines(
         seq = counts.get(publication.subject, first_seq - 1) + 1
         counts[publication.subject] = seq
         at = BASE + later_s * NS_PER_S + index * 1_000_000
-        row = message_row(Entry(1, seq, publication), 0, "h1", "n1", at)
+        row = message_row(Entry(1, seq, publication), 0, "h1", node, at)
         lines.append(checked(msgspec.json.encode(row)))
     return lines
 

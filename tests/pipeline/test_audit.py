@@ -10,6 +10,7 @@ from pyspark.sql import functions as f
 from mdserver.core.message import checksum, fields_checksum
 from mdserver.pipeline.audit import findings
 from mdserver.pipeline.audit import verdicts as audit
+from mdserver.pipeline.audit.archived import ArchivedUntil
 from mdserver.pipeline.audit.silent import find_silent
 from tests.receipts import sums
 
@@ -463,14 +464,14 @@ def test_acked_and_not_archived(spark: Any) -> None:
         " epoch bigint, seq bigint, publisher string, number bigint",
     )
     archived = messages(spark).selectExpr("*", "'n1' as node")
-    lost = audit.acked_not_archived(published, archived).collect()
+    lost = audit.acked_not_archived(published, archived, ArchivedUntil()).collect()
     assert sorted((row.history, row.subject, row.seq) for row in lost) == [
         ("h", "/a/c", 100),
         ("h", "/a/d", 5),
         ("other", "/a/b", 7),
     ]
     told = {"n1": at(102), "n2": at(1)}
-    lost = audit.acked_not_archived(published, archived, told).collect()
+    lost = audit.acked_not_archived(published, archived, ArchivedUntil(told)).collect()
     assert sorted((row.history, row.subject, row.seq) for row in lost) == [
         ("h", "/a/b", 101),
         ("h", "/a/c", 100),

@@ -77,3 +77,18 @@ def test_alone(tmp_path: Path) -> None:
         raise AssertionError
     with checkpoints.alone(tmp_path, "archive"):
         pass
+
+
+def test_how_far_topics_are_archived(tmp_path: Path) -> None:
+    """A later source of the stream may be behind the first one in a partition of the same name."""
+    first = checkpoints.opened(tmp_path, "messages", FIRST, new=False)
+    first.note_reached(tmp_path, {("n1", "a", 0): 7, ("n1", "a", 1): 3})
+    second = checkpoints.opened(tmp_path, "messages", FIRST, new=True)
+    second.note_reached(tmp_path, {("n1", "a", 0): 5, ("n2", "a", 0): 4})
+    told = {("n1", "a", 0): 7, ("n1", "a", 1): 3, ("n2", "a", 0): 4}
+    assert checkpoints.topics_reached(tmp_path, "messages") == told
+    assert checkpoints.topics_reached(tmp_path, "stats") == {}
+    (tmp_path / checkpoints.FOLDER / "messages-1.reached").write_text("[[1")
+    del told["n1", "a", 1]
+    told["n1", "a", 0] = 5
+    assert checkpoints.topics_reached(tmp_path, "messages") == told

@@ -23,9 +23,11 @@ from mdserver.cli.main import mdserver
 from mdserver.core.message import Publication
 from mdserver.errors import MdserverError
 from mdserver.journal import segments
+from mdserver.journal.rows import NS_PER_US
 from mdserver.journal.segments import StreamWriter
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.audit import findings
+from mdserver.pipeline.common import checkpoints
 from mdserver.pipeline.common import tables as spark_tables
 from mdserver.pipeline.common.numbered import sealed
 from mdserver.pipeline.common.requirements import PipelineError
@@ -35,7 +37,7 @@ from mdserver.pipeline.ship.job import run_ship
 from mdserver.pipeline.ship.topics import READER, Topics
 from tests.live_kafka import SILENT, LiveKafka
 
-from .conftest import message_lines, write_lines
+from .conftest import BASE, message_lines, write_lines
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
@@ -412,7 +414,8 @@ def test_what_members_shipped_is_archived_once(
     """Two members with the same message, and lines of a process that did not finish."""
     tables = tmp_path / "tables"
     for member in ("m1", "m2"):
-        lines = message_lines([Publication("/a/b", b"1"), Publication(f"/{member}", b"2")])
+        publications = [Publication("/a/b", b"1"), Publication(f"/{member}", b"2")]
+        lines = message_lines(publications, node=member)
         write_lines(tmp_path / member / "messages", lines)
         ship(tmp_path / member, topics(kafka, topic))
     unfinished: Any = Producer(
@@ -427,7 +430,15 @@ def test_what_members_shipped_is_archived_once(
     archive_job.run_archive(spark, source, tables, lambda _: None, once=True)
     table = DeltaTable(tables / "messages")
     assert sorted(table.to_pyarrow_table()["subject"].to_pylist()) == ["/a/b", "/m1", "/m2"]
-    assert table.transaction_version("reached-n1") is not None
+    # By partition, also of lines that became no row since another member had sent them.
+    noted = checkpoints.topics_reached(tables, "messages")
+    assert {(node, name) for node, name, _ in noted} == {("m1", topic), ("m2", topic)}
+    shared = table.to_pyarrow_table(filters=[("subject", "=", "/a/b")]).to_pylist()[0]
+    begin = BASE // NS_PER_US
+    for member in ("m1", "m2"):
+        assert noted[member, topic, shared["src_partition"]] in {begin, begin + 1_000}
+        assert max(us for (node, _, _), us in noted.items() if node == member) == begin + 1_000
+    assert table.transaction_version("reached-m1") is None
     write_lines(tmp_path / "m2" / "messages", message_lines([Publication("/a/b", b"1")]))
     ship(tmp_path / "m2", topics(kafka, topic))
     archive_job.run_archive(spark, source, tables, lambda _: None, once=True)

@@ -315,8 +315,8 @@ def audit(
 
     All that is found goes to the table `audit_findings`. Exit status 1 if a receipt is not whole,
     if something lies between two receipts, if a session got nothing, or if the archive lacks
-    something. If the source is Kafka, let `archive --once` catch up first: what is not archived
-    yet may be taken for missing.
+    something. If the source is Kafka, let `archive --once` catch up first: messages of a receipt
+    that are not archived yet are taken for missing.
     """
     check_tables(tables)
     check_page(report)

@@ -9,7 +9,7 @@ is only in `quarantine` is repeated, which changes nothing there.
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -18,6 +18,7 @@ from pyspark.sql import functions as f
 from mdserver.pipeline.archive.one_row import one_row_each
 from mdserver.pipeline.archive.repeats import WrittenRanges
 from mdserver.pipeline.common import delta, rows, schema
+from mdserver.pipeline.common.checkpoints import TopicPart
 from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.maintenance import TableCompaction
 from mdserver.pipeline.common.numbered import Missing
@@ -84,6 +85,8 @@ class Written:
     rows: int | None
     bad: int = 0
     newest: int | None = None
+    parts: Mapping[TopicPart, int] = field(factory=dict)
+    """How far the batch comes in topics that members share (us)."""
 
     def lag_s(self) -> float | None:
         """Return how old the newest row is now."""
@@ -116,17 +119,18 @@ def archive_batch(
     good = good.withColumn("batch_id", number)
     if "source" in schema.TABLES[stream.table].names:
         good = good.withColumn("source", f.lit(batch.source).cast("bigint"))
+    parts: Mapping[TopicPart, int] = {}
     with contextlib.ExitStack() as stack:
         if shared and stream is rows.MESSAGES:
             new = stack.enter_context(one_row_each(good, tables))
             good = new.rows
             reached = {delta.reached_by(node): us for node, us in new.reached.items()}
-            batch = evolve(batch, reached=reached)
+            batch, parts = evolve(batch, reached=reached), new.parts
         if stream.table in schema.SORT:
             good = good.sortWithinPartitions(*schema.SORT[stream.table])
         ranges = WrittenRanges()
         look = ranges.add if stream is rows.MESSAGES and not shared else None
-        staged = delta.stage(tables, stream.table, batch, good, look)
+        staged = delta.stage(tables, stream.table, batch, good.drop("src_topic"), look)
     if staged is not None and look is not None and ranges.may_repeat(tables):
         with one_row_each(good, tables) as new:
             good = new.rows.sortWithinPartitions(*schema.SORT[stream.table])
@@ -140,4 +144,4 @@ def archive_batch(
         aside = rows.split(parsed, stream).bad.withColumn("batch_id", number)
         delta.commit_batch(tables, "quarantine", batch, aside)
     delta.commit(staged, batch)
-    return Written(staged.rows, bad, counted.get["newest"])
+    return Written(staged.rows, bad, counted.get["newest"], parts)

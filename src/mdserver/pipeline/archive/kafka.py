@@ -88,7 +88,7 @@ class KafkaArchive:
         def sink(raw: DataFrame, batch_id: int) -> None:
             try:
                 batch = TableBatch(checkpoint.job, batch_id, check, source=checkpoint.number)
-                self._archive(raw, batch, stream)
+                self._archive(raw, batch, checkpoint)
             except Exception as error:
                 # Spark cannot cope with a long text, such as a stack of Java within one of Python.
                 reason = self.failures[f"archive-{stream.name}"] = reason_of(error)
@@ -96,11 +96,17 @@ class KafkaArchive:
 
         return sink
 
-    def _archive(self, raw: DataFrame, batch: TableBatch, stream: rows.JournalStream) -> None:
+    def _archive(self, raw: DataFrame, batch: TableBatch, checkpoint: StreamCheckpoint) -> None:
         began = time.monotonic()
+        stream = rows.STREAMS[checkpoint.stream]
         # Several members may have written to the topics. Of plain records each is a message.
         shared = not self._source.plain
         written = archive_batch(raw, batch, stream, self._tables, shared=shared)
+        if written.parts:
+            known = checkpoints.topics_reached(self._tables, stream.name)
+            later = {part: max(us, known.get(part, 0)) for part, us in written.parts.items()}
+            self._run.held()
+            checkpoint.note_reached(self._tables, known | later)
         seconds = time.monotonic() - began
         self._run.done(
             Archived(

@@ -22,25 +22,27 @@ from pyspark.sql import functions as f
 
 from mdserver.pipeline.common import parquet, places
 from mdserver.pipeline.common import tables as archive
+from mdserver.pipeline.common.checkpoints import TopicPart
 from mdserver.pipeline.common.places import Tables
 
 SAME_MESSAGE = ["history", "subject", "epoch", "seq", "crc"]
 """The columns in which rows of the same message are equal, and of others are not."""
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-MEMBERS_MAX = 1_000
-"""Of more members the times are not told apart. No cluster has so many."""
+PARTS_MAX = 10_000
+"""Of more members, times partitions, the times are not told apart. No cluster has so many."""
 
 
 @frozen
 class NewMessages:
     """Messages of a batch that the table does not have yet, each once.
 
-    `reached` is the time of the last row of each member in the batch (us). Of topics it is that of
-    the partition that is ahead.
+    `reached` is the time of the last row of each member in the batch (us); of topics `parts` has
+    it, for each partition.
     """
 
     rows: DataFrame
     reached: Mapping[str, int]
+    parts: Mapping[TopicPart, int]
 
 
 @contextlib.contextmanager
@@ -53,8 +55,10 @@ def one_row_each(messages: DataFrame, tables: Tables) -> Iterator[NewMessages]:
     with contextlib.ExitStack() as stack:
         stack.callback(found.unpersist)
         is_placed = f.col("seq") > 0
+        # That of a journal is the number of a segment.
+        partition = f.when(f.col("src_topic").isNotNull(), f.col("src_partition")).alias("part")
         members = (
-            found.groupBy("node")
+            found.groupBy("node", "src_topic", partition)
             .agg(
                 f.unix_micros(f.min(f.when(is_placed, f.col("ts_pub")))).alias("first"),
                 f.unix_micros(f.max(f.when(is_placed, f.col("ts_pub")))).alias("last"),
@@ -62,20 +66,26 @@ def one_row_each(messages: DataFrame, tables: Tables) -> Iterator[NewMessages]:
                 f.count_if(is_placed).alias("rows"),
                 f.unix_micros(f.max("ts_server")).alias("reached"),
             )
-            .limit(MEMBERS_MAX + 1)
+            .limit(PARTS_MAX + 1)
             .collect()
         )
         placed = found.where(is_placed)
         once = placed.dropDuplicates(SAME_MESSAGE)
         files = _to_compare(members, tables)
         if files:
-            named = places.readable(tables, "messages", files)
-            paths = stack.enter_context(named)
+            paths = stack.enter_context(places.readable(tables, "messages", files))
             known = parquet.read(messages.sparkSession, "messages", paths).select(*SAME_MESSAGE)
             once = once.join(known, SAME_MESSAGE, "left_anti")
         rows = once.unionByName(found.where(~is_placed)).select(*messages.columns)
+        named = [each for each in members if each["node"] is not None]
         yield NewMessages(
-            rows, {each["node"]: each["reached"] for each in members if each["node"] is not None}
+            rows.drop("src_topic"),
+            {each["node"]: each["reached"] for each in named if each["src_topic"] is None},
+            {
+                (each["node"], each["src_topic"], each["part"]): each["reached"]
+                for each in named
+                if each["src_topic"] is not None
+            },
         )
 
 
@@ -84,7 +94,7 @@ def _to_compare(members: Sequence[Row], tables: Tables) -> list[str]:
     if not any(each["rows"] for each in members):
         return []
     timed = [each for each in members if each["first"] is not None]
-    if timed and len(members) <= MEMBERS_MAX and not any(each["untimed"] for each in members):
+    if timed and len(members) <= PARTS_MAX and not any(each["untimed"] for each in members):
         first, last = (
             EPOCH + dt.timedelta(microseconds=us)
             for us in (min(each["first"] for each in timed), max(each["last"] for each in timed))

@@ -9,7 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from mdserver.pipeline.audit import findings, report, silent, verdicts
-from mdserver.pipeline.common import delta, places, schema, session, tables
+from mdserver.pipeline.audit.archived import ArchivedUntil
+from mdserver.pipeline.common import checkpoints, delta, places, schema, session, tables
 from mdserver.pipeline.common.html_page import ROWS_MAX
 from mdserver.pipeline.common.places import Tables
 
@@ -101,12 +102,15 @@ def _audited(
     return result
 
 
-def _archived_until(folder: Tables, published: DataFrame) -> dict[str, int]:
-    """Return how far the journals of members are archived (us), if several were archived."""
+def _archived_until(folder: Tables, published: DataFrame) -> ArchivedUntil:
+    """Return how far the journals of members are archived, if several were archived."""
     members = [row["node"] for row in published.select("node").distinct().limit(MEMBERS).collect()]
     messages = tables.opened(folder, "messages")
     found = {node: messages.transaction_version(delta.reached_by(node)) for node in members}
-    return {node: us for node, us in found.items() if us is not None}
+    return ArchivedUntil(
+        {node: us for node, us in found.items() if us is not None},
+        checkpoints.topics_reached(folder, "messages"),
+    )
 
 
 def _result(spark: SparkSession, folder: Tables) -> tuple[AuditResult, DataFrame]:

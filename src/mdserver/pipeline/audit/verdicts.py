@@ -30,11 +30,10 @@ belong together only if they have the same `owner`, because any client may use t
 session.
 """
 
-from collections.abc import Mapping
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from mdserver.pipeline.audit.archived import ArchivedUntil, already_reached
 from mdserver.pipeline.audit.ranges import located
 from mdserver.pipeline.common.rows import receipt_numbers
 
@@ -131,29 +130,17 @@ def each_once(receipts: DataFrame) -> DataFrame:
 
 
 def acked_not_archived(
-    published: DataFrame, messages: DataFrame, archived_until: Mapping[str, int] | None = None
+    published: DataFrame, messages: DataFrame, until: ArchivedUntil
 ) -> DataFrame:
     """Return acknowledged publications (events of `events_publish`) that the archive lacks.
 
-    Those that a member acknowledged after its last archived message are not judged, because the
-    archive has not come so far. `archived_until` says how far members' journals are archived (us),
-    which their rows do not show if other journals brought the messages before. Of topics this says
-    nothing of messages in partitions that are behind, so they are judged when the archive has
-    caught up. Columns: node, history, subject, epoch, seq, publisher, number.
+    Those that a member acknowledged after what is archived of its journal are not judged, because
+    the archive has not come so far. Columns: node, history, subject, epoch, seq, publisher, number.
     """
-    reached = messages.groupBy("node").agg(f.max("ts_server").alias("reached"))
-    until: Column = f.lit(None).cast("timestamp")
-    for node, us in (archived_until or {}).items():
-        until = f.when(f.col("node") == node, f.timestamp_micros(f.lit(us))).otherwise(until)
     acked = published.where("event = 'publish' and qos = 'GUARANTEED' and seq > 0")
-    return (
-        acked.join(reached, "node", "left")
-        .withColumn("reached", f.greatest("reached", until))
-        .where("reached is null or ts <= reached")
-        .select("node", *PLACE, "seq", "publisher", "number")
-        .distinct()
-        .join(messages.select(*PLACE, "seq"), [*PLACE, "seq"], "left_anti")
-    )
+    lacking = acked.join(messages.select(*PLACE, "seq"), [*PLACE, "seq"], "left_anti")
+    judged = already_reached(lacking, messages, until)
+    return judged.select("node", *PLACE, "seq", "publisher", "number").distinct()
 
 
 def sums_at_ends(messages: DataFrame, receipts: DataFrame) -> DataFrame:

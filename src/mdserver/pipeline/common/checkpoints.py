@@ -24,6 +24,9 @@ from mdserver.pipeline.common.spark_folders import SparkFolders
 
 FOLDER = "_checkpoints"
 TOKEN_BYTES = 8
+REACHED = ".reached"
+TopicPart = tuple[str, str, int]
+"""A member, a topic in which it has lines, and a partition."""
 COMPACTED = "compacted.json"
 """The file that has the time of each table's last compaction, in seconds since 1970."""
 PLACE = "the journal"
@@ -86,6 +89,11 @@ class StreamCheckpoint:
         segment, mark = found.decode("ascii").split()
         return int(segment), mark
 
+    def note_reached(self, tables: Tables, reached: Mapping[TopicPart, int]) -> None:
+        """Note how far topics are archived: the time (us) of the last line of each member."""
+        told = [[*part, us] for part, us in reached.items()]
+        _write(tables, f"{self.stream}-{self.number}{REACHED}", json.dumps(told).encode())
+
     def check_spark(self, folders: SparkFolders, *, begun: bool = True) -> None:
         """Raise PipelineError if Spark's part is gone, or is empty although a batch has `begun`."""
         if not folders.exists(self.folder) or (begun and folders.is_empty(self.folder)):
@@ -141,6 +149,22 @@ def note_compacted(tables: Tables, name: str, at: float) -> None:
     The file has the times of all tables, so whoever notes one has the lock of those who join files.
     """
     _write(tables, COMPACTED, json.dumps(compacted(tables) | {name: at}).encode())
+
+
+def topics_reached(tables: Tables, stream: str) -> dict[TopicPart, int]:
+    """Return what `note_reached` noted of a stream, of all its sources; nothing if it is damaged.
+
+    A run that ends after a commit may not have noted it: the times are then too early until the
+    partition has another line of the member.
+    """
+    found: dict[TopicPart, int] = {}
+    for name in _names(tables):
+        if name.startswith(f"{stream}-") and name.endswith(REACHED):
+            with contextlib.suppress(TypeError, ValueError):
+                for node, topic, partition, us in json.loads(_content(tables, name) or b"[]"):
+                    part = (str(node), str(topic), int(partition))
+                    found[part] = max(int(us), found.get(part, 0))
+    return found
 
 
 def sources(tables: Tables, stream: str) -> int:

@@ -96,7 +96,8 @@ def parse(raw: DataFrame, stream: JournalStream) -> DataFrame:
 def split(parsed: DataFrame, stream: JournalStream) -> Parsed:
     """Divide parsed lines into rows of the stream's table and rows of `quarantine`.
 
-    A line that stands for missing segments becomes the row that an archive of the journal itself
+    Messages have the column `src_topic` as well, which is not in their table. A line that stands
+    for missing segments becomes the row that an archive of the journal itself
     has of them.
     """
     rows = parsed.where("reason is null")
@@ -240,6 +241,7 @@ def _messages(parsed: DataFrame) -> DataFrame:
         f.when(row["number"] > 0, numbered).alias("message_id"),
         row["node"].alias("node"),
         "src_kind",
+        "src_topic",
         "src_partition",
         "src_pos",
         row["crc"].alias("crc"),

@@ -1,0 +1,79 @@
+"""What an audit can judge yet: of topics that depends on the partition."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mdserver.pipeline.audit.archived import ArchivedUntil, already_reached
+from mdserver.pipeline.common.checkpoints import TopicPart
+
+pytestmark = pytest.mark.pipeline
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+TOPIC = "fleet.messages"
+
+
+def at(second: int) -> datetime:
+    return START + timedelta(seconds=second)
+
+
+def us(second: int) -> int:
+    return round(at(second).timestamp()) * 1_000_000
+
+
+def judged(spark: Any, topics: dict[TopicPart, int]) -> list[tuple[str, str]]:
+    """Which of six lacking messages are judged; two subjects are in partitions that are known."""
+    archived = [
+        ("/a/0", "n1", at(20), "kafka", 0),
+        ("/a/1", "n1", at(5), "kafka", 1),
+        ("/j", "n3", at(9), "journal", 77),
+    ]
+    columns = "subject string, node string, ts_server timestamp, src_kind string"
+    messages = spark.createDataFrame(archived, f"{columns}, src_partition bigint")
+    lacking = [
+        ("n1", "/a/0", at(10)),
+        ("n1", "/a/1", at(10)),
+        ("n1", "/unknown", at(10)),
+        ("n2", "/a/0", at(10)),
+        ("n3", "/j", at(9)),
+        ("n3", "/k", at(10)),
+    ]
+    frame = spark.createDataFrame(lacking, "node string, subject string, ts timestamp")
+    found = already_reached(frame, messages, ArchivedUntil({"n1": us(20)}, topics))
+    assert found.columns == frame.columns
+    return sorted((row.node, row.subject) for row in found.collect())
+
+
+def test_a_partition_that_is_behind_is_waited_for(spark: Any) -> None:
+    """A member that is ahead in one partition is not in another one."""
+    ahead = {("n1", TOPIC, 0): us(20), ("n1", TOPIC, 1): us(5), ("n2", TOPIC, 0): us(5)}
+    assert judged(spark, ahead) == [("n1", "/a/0"), ("n3", "/j")]
+    level = ahead | {("n1", TOPIC, 1): us(11), ("n2", TOPIC, 0): us(11)}
+    assert judged(spark, level) == [
+        ("n1", "/a/0"),
+        ("n1", "/a/1"),
+        ("n1", "/unknown"),
+        ("n2", "/a/0"),
+        ("n3", "/j"),
+    ]
+
+
+def test_a_partition_in_which_a_member_has_no_line_says_nothing(spark: Any) -> None:
+    only = {("n1", TOPIC, 0): us(20), ("n2", TOPIC, 3): us(20)}
+    assert judged(spark, only) == [("n1", "/a/0"), ("n1", "/unknown"), ("n3", "/j")]
+
+
+def test_of_two_topics_the_one_that_is_behind_counts(spark: Any) -> None:
+    both = {("n1", TOPIC, 0): us(20), ("n1", "other.messages", 0): us(5), ("n2", TOPIC, 0): us(1)}
+    assert judged(spark, both) == [("n3", "/j")]
+
+
+def test_without_topics_a_member_is_as_far_as_its_last_line(spark: Any) -> None:
+    assert judged(spark, {}) == [
+        ("n1", "/a/0"),
+        ("n1", "/a/1"),
+        ("n1", "/unknown"),
+        ("n2", "/a/0"),
+        ("n3", "/j"),
+    ]
