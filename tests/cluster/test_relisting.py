@@ -350,3 +350,18 @@ def test_the_files_of_a_new_cluster_say_that_nothing_was_named() -> None:
     cluster = cluster_of(4)
     for name in THREE:
         assert votes.read(cluster.disks[name].votes or b"").may_name
+
+
+def test_a_seed_that_has_just_noted_its_list_promises_nothing_yet() -> None:
+    cluster = cluster_of(5)
+    change(cluster, "add-seed", "m4:1", 2, FOUR)
+    node = cluster.members["m5:1"].running
+    heard = msgspec.structs.replace(heartbeat_of(cluster, "m1:1"), list_number=3, seeds=FIVE)
+    item = PrepareItem(0, 1000, 0, node.groups[0].history)
+    asked = Prepare([item], {}, False, False, 3)
+    cluster.feed("m5:1", PeerReceived("m1:1", [heard, asked]))
+    assert node.seeds.names == FIVE
+    assert node.groups[0].acceptor is None
+    assert node.refused[Guard.PREPARE_NOT_VOTING] == 1
+    assert node.groups.not_voting == [0, 1, 2, 3]
+    assert "recovering" in (node.unready() or "")

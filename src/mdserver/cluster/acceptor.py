@@ -226,7 +226,7 @@ class Voter(MemberPart):
 
     def pre_vote(self, candidate: str, pre_vote: PreVote) -> None:
         """Say which of these candidacies this seed would promise, without promising anything."""
-        if self._other_list(pre_vote.list_number):
+        if not self._votes_by(pre_vote.list_number):
             return
         granted: list[PreVoteGrantedItem] = []
         newer: list[NackItem] = []
@@ -241,13 +241,22 @@ class Voter(MemberPart):
         if granted:
             self._outgoing.send((candidate,), PreVoteGranted(granted))
 
-    def _other_list(self, number: int) -> bool:
-        """Return whether a candidacy goes by another list of seeds than the one noted here."""
-        here = self._members.seeds.number
-        if number != here:
-            older = number < here
-            self._outgoing.refuse(Guard.VOTE_OLDER_LIST if older else Guard.VOTE_NEWER_LIST)
-        return number != here
+    def _votes_by(self, number: int) -> bool:
+        """Return whether this member votes on candidacies by the list of seeds of that number.
+
+        Only majorities of lists that follow each other are certain to have a seed in common: so
+        nothing is promised by an older list than the one noted here, nor by a newer one before that
+        is noted (spec: `Relist`, "older lists are refused", "newer lists are noted first").
+        """
+        seeds, refuse = self._members.seeds, self._outgoing.refuse
+        if number != seeds.number:
+            older = number < seeds.number
+            refuse(Guard.VOTE_OLDER_LIST if older else Guard.VOTE_NEWER_LIST)
+            return False
+        if self.groups[0].acceptor is None and seeds.include_me:
+            refuse(Guard.PREPARE_NOT_VOTING)  # its list was noted just now: it takes part soon
+            return False
+        return seeds.include_me
 
     def prepare(self, candidate: str, prepare: Prepare) -> None:
         """Promise what may be promised; refuse the rest, and name the newer epoch.
@@ -255,10 +264,7 @@ class Voter(MemberPart):
         All promises of the message take one write of the vote record.
         """
         groups, storage = self.groups, self._storage
-        # Only majorities of lists that follow each other are certain to have a seed in common: so
-        # nothing is promised by an older list than the one noted here, nor by a newer one before
-        # that is noted (spec: `Relist`, "older lists are refused", "newer lists are noted first").
-        if not self._members.seeds.include_me or self._other_list(prepare.list_number):
+        if not self._votes_by(prepare.list_number):
             return
         # The quorum that takes a seed back is made of other seeds only (spec: `Readmit!RPromise`):
         # its own promise would be worth what its lost record is worth.

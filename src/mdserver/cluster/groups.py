@@ -97,7 +97,12 @@ class Groups(list[Group]):
 
     @property
     def not_voting(self) -> list[int]:
-        """Return the groups in which this seed does not vote; none if it is no seed."""
+        """Return the groups in which this seed does not vote; none if it is no seed.
+
+        All of them if it has just noted that it is one, and does not take part yet.
+        """
+        if self[0].acceptor is None:
+            return [*range(len(self))] if self._members.seeds.include_me else []
         return [
             group.index
             for group in self

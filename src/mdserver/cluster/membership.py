@@ -340,19 +340,24 @@ class Membership:
                 votes = here
             else:
                 peer = self.peers[seed]
-                away = peer.not_voting if self.alive(seed, now) else None
-                # A new seed says nothing of groups before it has begun to take part in them.
-                seated = peer.takes_part or self.seeds.number == 1
-                votes = away is not None and group not in away and seated
+                away = peer.not_voting if self.alive(seed, now) and self._seated(peer) else None
+                votes = away is not None and group not in away
             if votes:
                 found.append(seed)
         return found
 
+    def _seated(self, peer: Peer) -> bool:
+        """Return whether a seed takes part: a new one names no groups before it has begun to."""
+        return peer.takes_part or self.seeds.number == 1
+
     def without_majority(self, groups: int, away: list[int], now: int) -> int:
         """Count the groups in which no majority of seeds votes."""
         whole = sum(
-            self.alive(seed, now)
-            and (away if seed == self.me else self.peers[seed].not_voting) == []
+            away == []
+            if seed == self.me
+            else self.alive(seed, now)
+            and self.peers[seed].not_voting == []
+            and self._seated(self.peers[seed])
             for seed in self.seeds.names
         )
         if 2 * whole > len(self.seeds.names):
