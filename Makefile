@@ -67,13 +67,15 @@ pipeline-demo: $(VENV)/.dev ## prices archived, derived from, audited and asked 
 cluster: $(VENV)/.run ## three members on 127.0.0.1:8801 to 8803, and what to try with them
 	@exec $(BIN)/python conf/cluster-3/start.py $(BIN)/mdserver
 
-check: $(VENV)/.dev ## format, rules, types, layers, spelling, figures of the house
+check: $(VENV)/.dev ## format, rules, types, layers, spelling, figures of the house, imports of tests
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell src tests docs spec simulation conf README.md CHANGELOG.md Makefile pyproject.toml
 	$(BIN)/python -m tests.house
+	@mkdir -p build
+	$(BIN)/python -m pytest --collect-only -q > build/collected || { tail -n 40 build/collected; exit 1; }
 
 format: $(VENV)/.dev ## put the sources into the house style
 	$(BIN)/ruff format $(SOURCES)

@@ -106,7 +106,7 @@ def test_a_seed_whose_log_has_a_gap_keeps_it_and_takes_its_logs_from_others(
         # The disk may refuse lines of the messages first, which leave no gap in the log.
         gap = tmp_path / "journal-0/log/stream.gap"
         cluster.wait(gap.exists, 20, "a gap in the log")
-        assert "journal blocked" in cluster.log(0)
+        cluster.wait(lambda: "journal blocked" in cluster.log(0), 20, "a line about it")
         cluster.kill(0)
         before = sum(path.stat().st_size for path in (tmp_path / "journal-0/log").glob("seg-*"))
         disk.works()

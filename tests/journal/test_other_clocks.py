@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mdserver.journal.segments import StreamWriter, expired, sealed
-from simulation.chaos.members import fake_clock
+from simulation.chaos.wall_clock import fake_clock
 from tests.live import live_server, post
 
 PATIENCE_S = 60
