@@ -241,6 +241,7 @@ verify-chaos: $(VENV)/.dev networks ## a minute of chaos
 	$(BIN)/python -m simulation chaos --seconds 30 --only half-cut
 	$(BIN)/python -m simulation chaos --profile journal --rounds 3
 	$(BIN)/python -m simulation chaos --profile configuration --rounds 4
+	$(BIN)/python -m simulation chaos --profile seeds --rounds 4
 	$(BIN)/python -m simulation chaos --profile disks --rounds 2 --if-possible
 
 CHAOS_SECONDS := 3600
@@ -265,6 +266,7 @@ proof: $(VENV)/.dev history ## the long profile of `make verify`: an hour and mo
 	$(BIN)/python -m simulation chaos --profile configuration --rounds 44
 	$(BIN)/python -m simulation chaos --profile upgrade --rounds 6 --if-possible
 	$(BIN)/python -m simulation chaos --profile members --rounds 50
+	$(BIN)/python -m simulation chaos --profile seeds --rounds 100
 	$(MAKE) verify-chaos-long
 
 MEASURED = $(BIN)/python -m coverage run --append --branch --data-file=build/coverage-simulation \

@@ -32,7 +32,9 @@ class Cluster:
         self._tell = tell
         self.wire = wire
         self.folder = folder
-        self.seeds = range(plan.seeds)
+        self.seeds = list(range(plan.seeds))
+        self.next: list[int] | None = None  # the seeds that are to follow, while they change
+        self.list_number = 1  # of the list of seeds
         release = unpack(folder / RELEASE_FOLDER) if plan.upgraded else None
         self.members = [
             Member(number, wire, folder, tell, plan, release=release)
@@ -149,6 +151,14 @@ class Cluster:
             if told:
                 member.reload()
 
+    @property
+    def lists(self) -> list[list[int]]:
+        """The seeds; while they change both lists of them, as a majority of either is needed.
+
+        Until that is over, one that is only in the second list counts for neither.
+        """
+        return [self.seeds] if self.next is None else [self.seeds, self.next]
+
     def spare(self, member: Member) -> bool:
         """Whether a majority of the seeds keeps its logs without this one."""
         left = [
@@ -156,14 +166,18 @@ class Cluster:
             for seed in self.seeds
             if seed != member.number and seed not in self.doomed and self.members[seed].proven
         ]
-        return member.number not in self.seeds or 2 * len(left) > len(self.seeds)
+        return all(member.number not in seeds or majority(left, seeds) for seeds in self.lists)
 
     def able(self) -> bool:
         """Whether a majority of seeds is up, votes, and is in contact with each other."""
         up = [seed for seed in self.seeds if self.members[seed].up and self.members[seed].proven]
         return any(
-            not any(self._blocked[a, b] or self._blocked[b, a] for a, b in combinations(some, 2))
-            for some in combinations(up, len(self.seeds) // 2 + 1)
+            all(majority(some, seeds) for seeds in self.lists)
+            and not any(
+                self._blocked[a, b] or self._blocked[b, a] for a, b in combinations(some, 2)
+            )
+            for size in range(len(self.seeds) // 2 + 1, len(up) + 1)
+            for some in combinations(up, size)
         )
 
     # Watching
@@ -299,3 +313,8 @@ class Cluster:
         if any(row != committed[0] for row in committed):
             return f"members are committed up to {committed}"
         return None
+
+
+def majority(some: Collection[int], seeds: Collection[int]) -> bool:
+    """Whether more than half of the seeds are among some members."""
+    return 2 * sum(seed in some for seed in seeds) > len(seeds)

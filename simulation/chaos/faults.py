@@ -15,6 +15,7 @@ from simulation.chaos.members import GROUPS, Member
 from simulation.chaos.plan import BLACKOUT, CLOCK, HALF_CUT, SERVED_WITHIN_S
 from simulation.chaos.profiles import ANOTHER_IDENTITY, TOGETHER, UPGRADE
 from simulation.chaos.proxy import Route
+from simulation.chaos.seeds import SeedFaults
 from simulation.chaos.statuses import NoAnswerError, ask
 from simulation.chaos.wire import Pair, text
 from simulation.plan import Fault
@@ -79,6 +80,7 @@ class Faults:
             **dict.fromkeys(TOGETHER, self._together),
             **dict.fromkeys(ANOTHER_IDENTITY, self._another_identity),
             **MachineFaults(self).do,
+            **SeedFaults(self).do,
         }
         self.turn = trio.Lock()
 
@@ -145,7 +147,7 @@ class Faults:
         member = await self.victim(fault, self.order(fault), ends=True)
         if member is None:
             return False
-        await self._end(member, fault.kind)
+        await self.end(member, fault.kind)
         await trio.sleep(fault.lasting / NS_PER_S / 2)
         self.again(member)
         return True
@@ -155,7 +157,7 @@ class Faults:
         if member is None:
             return False
         for count in range(STORM):
-            await self._end(member, fault.kind)
+            await self.end(member, fault.kind)
             self.cluster.start(member)
             await trio.sleep((fault.draw >> (5 * count)) % 32 / 20)
         self.again(member)
@@ -184,7 +186,7 @@ class Faults:
         if member is None:
             return False
         member.clock.set(fault.draw % (2 * JUMP_MAX_S) - JUMP_MAX_S)
-        await self._end(member, fault.kind)
+        await self.end(member, fault.kind)
         self.again(member)
         return True
 
@@ -313,7 +315,7 @@ class Faults:
 
     def _seeds(self, fault: Fault) -> list[Member]:
         """All seeds, beginning with any."""
-        seeds = self.cluster.members[: self.cluster.plan.seeds]
+        seeds = [self.cluster.members[number] for number in self.cluster.seeds]
         return [*seeds[fault.first :], *seeds[: fault.first]]
 
     async def all_proven(self) -> bool:
@@ -325,7 +327,7 @@ class Faults:
             return True
         return False
 
-    async def _end(self, member: Member, kind: str) -> None:
+    async def end(self, member: Member, kind: str) -> None:
         self.cluster.mark(member.number, kind)
         member.kill()
         self.cluster.judge()

@@ -30,6 +30,8 @@ POWER_CUT, POWER_CUT_ALL = "power-cut", "power-cut-all"
 """A member, or all of them, are killed, and their disks lose what was not synced."""
 SLOW_CONSUMERS = "slow-consumers"
 """A member's clients read nothing, for so long that more waits for them than it keeps."""
+CHANGE_SEEDS = "change-seeds"
+"""A member becomes a seed by an operator's order, or a seed is one no more."""
 CUT_OFF = "cut-off"
 """A seed is out of contact with all others until its clients have to be elsewhere."""
 
@@ -85,6 +87,24 @@ PROFILES = {
         members=4,
         subscribers=4,
         lasting_s=2.0,
+    ),
+    "seeds": Profile(
+        "without a journal, and with five members: seeds become five and three again, by order, "
+        "while members are killed and cut off",
+        (
+            CHANGE_SEEDS,
+            "kill",
+            CHANGE_SEEDS,
+            "one-way",
+            CHANGE_SEEDS,
+            "cut-clients",
+            CHANGE_SEEDS,
+            "pause",
+        ),
+        round_s=4,
+        members=5,
+        subscribers=5,
+        lasting_s=3.0,
     ),
     "standard": Profile(
         "ClusterDeliveryMode = Standard: members end, hang, and are cut off",

@@ -63,6 +63,22 @@ async def _exchange(stream: trio.SocketStream, address: Address, path: str, meth
 
 
 @frozen
+class Seeds:
+    """The list of seeds that a member knows, and whether a change of it goes on."""
+
+    number: int
+    seeds: list[str]
+    next: list[str] | None
+    missing: list[str]
+    settled: bool
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether this member knows of nothing that is to come."""
+        return self.next is None and self.settled and not self.missing
+
+
+@frozen
 class Status:
     """One member's answer: its state, and of each group what it thinks of it."""
 
@@ -75,6 +91,7 @@ class Status:
     lag: int
     history: str
     led: int  # groups that it coordinates itself
+    seeds: Seeds | None  # None: nobody votes in Standard mode, and releases before have no lists
 
     @property
     def shown(self) -> str:
@@ -109,4 +126,5 @@ async def status_of(address: Address, me: str) -> Status:
         lag=sum(row["lag"] for row in groups),
         history=answer["history"] or "several",
         led=coordinators.count(me),
+        seeds=Seeds(**answer["seeds"]) if "seeds" in answer else None,
     )

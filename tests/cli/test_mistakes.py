@@ -93,7 +93,7 @@ def test_a_wrong_port_of_a_monitor() -> None:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         monitor = f"http://127.0.0.1:{sock.getsockname()[1]}"
     hint = "does a member's monitor listen there? --monitor URL names another one"
-    for words in (["status"], ["drain", "member-1"], ["cold-start"]):
+    for words in (["status"], ["drain", "member-1"], ["add-seed", "member-4"], ["cold-start"]):
         ran = mdserver("cluster", *words, "--monitor", monitor)
         assert ran == Ran(1, "", [f"mdserver: cannot ask {monitor}: Connection refused ({hint})"])
 

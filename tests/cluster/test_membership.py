@@ -10,6 +10,7 @@ from mdserver.cluster.membership import Membership
 from mdserver.cluster.messages import Heartbeat, Hello, MembersListed
 from mdserver.cluster.seeds import Seeds
 from mdserver.cluster.settings import ClusterSettings
+from mdserver.cluster.votes import VoteRecord
 from mdserver.limits import (
     MEMBER_NAME_CHARS_MAX,
     MISSED_AFTER_SUSPICIONS,
@@ -48,6 +49,16 @@ def heartbeat(**said: Any) -> Heartbeat:
         "unverified": False,
     }
     return Heartbeat(**{**usual, **said})
+
+
+def test_seeds_of_the_vote_file_are_known_though_no_list_has_them() -> None:
+    votes = VoteRecord(ME, "", 1, number=3, listed=[A, B, C])
+    found = Membership(SETTINGS, Seeds(ME, SETTINGS.seeds, votes))
+    assert {*found.peers} == {A, B, C}
+    assert not found.quorum(NOW)
+    assert found.voting(0, NOW, here=False) == []
+    found.relist(MembersListed((ME, A), {}))
+    assert not found.stranger(C)
 
 
 def members(*linked: str, **said: Any) -> Membership:

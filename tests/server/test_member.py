@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import structlog
 
 from mdserver.config import Config, load
 from mdserver.errors import ConfigError
@@ -56,3 +57,29 @@ def test_another_address_of_this_member_itself_needs_a_restart(tmp_path: Path) -
     bound = {"ClusterMemberBind": "127.0.0.1:9"}
     member = opened(config_of(tmp_path, here, **bound))
     assert member.binds_as_listed(config_of(tmp_path, there, **bound))
+
+
+def test_the_seeds_of_the_vote_file_prevail_and_the_start_says_so(tmp_path: Path) -> None:
+    config = config_of(tmp_path, (ME, SECOND, THIRD))
+    with structlog.testing.capture_logs() as lines:
+        member = open_member(config)
+        assert member is not None
+        assert member.file is not None
+        member.begin()
+    assert lines == [], "nobody has changed the seeds"
+    assert member.votes_here
+    member.votes.number, member.votes.listed = 3, [SECOND, THIRD, ANOTHER]
+    member.file.write(member.votes.encode())
+    member.file.close()
+    with structlog.testing.capture_logs() as lines:
+        member = open_member(config)
+        assert member is not None
+        member.begin()
+    (line,) = lines
+    assert (line["log_level"], line["event"]) == ("info", "seeds by order")
+    assert (line["number"], line["seeds"]) == (3, [SECOND, THIRD, ANOTHER])
+    assert line["listed"] == [ME, SECOND, THIRD]
+    assert not member.votes_here
+    member.check_list(config)
+    assert member.file is not None
+    member.file.close()

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from mdserver.client import Client
 from mdserver.cluster.node import Node
-from mdserver.cluster.votes import VoteRecord
+from mdserver.cluster.votes import VoteRecord, read
 from mdserver.cluster.wal import WalAppended
 from mdserver.config import Config, load
 from mdserver.errors import StartError
@@ -241,6 +241,24 @@ def test_a_seed_relies_on_entries_only_if_every_start_since_wrote_them(tmp_path:
     (tmp_path / "kept").rename(tmp_path / "journal" / "log")
     assert [found_by_seed(tmp_path) for _ in range(2)] == [0, 1]
     assert len(list((tmp_path / "journal" / "log" / "aside-1").iterdir())) == 4
+
+
+def test_a_seed_that_was_none_for_a_while_does_not_rely_on_its_log(tmp_path: Path) -> None:
+    me, *others = (f"127.0.0.1:{port}" for port in range(1, 5))
+
+    def note(number: int, seeds: list[str]) -> None:
+        """What a seed writes when it learns of another list of seeds."""
+        (path,) = tmp_path.glob("votes-*.json")
+        record = read(path.read_bytes())
+        record.number, record.listed, record.recorded = number, seeds, False
+        path.write_bytes(record.encode())
+
+    assert [found_by_seed(tmp_path) for _ in range(2)] == [0, 1]
+    note(2, others)
+    assert found_by_seed(tmp_path) is None, "it is no seed, and writes no log"
+    note(3, [*others, me])
+    assert [found_by_seed(tmp_path) for _ in range(3)] == [0, 1, 2]
+    assert len(list((tmp_path / "journal" / "log" / "aside-1").iterdir())) == 2
 
 
 def test_a_seed_that_lost_its_vote_file_does_not_rely_on_its_log(tmp_path: Path) -> None:

@@ -72,6 +72,35 @@ def test_no_seed_may_end_that_the_majority_needs(tmp_path: Path, members: int, s
     assert cluster.spare(last)
 
 
+def test_while_seeds_change_a_majority_of_either_list_is_needed(tmp_path: Path) -> None:
+    cluster = Cluster(make_rounds("seeds", 1, 8), Loopback(5), tmp_path, lambda _: None)
+    for member in cluster.members:
+        member.prove()
+
+    def spared() -> list[int]:
+        return [member.number for member in cluster.members if cluster.spare(member)]
+
+    assert cluster.seeds == [0, 1, 2]
+    assert spared() == [0, 1, 2, 3, 4]
+    cluster.next = [0, 1, 2, 3]
+    assert spared() == [3, 4], "the new one does not vote yet: of four, all three others have to"
+    cluster.seeds, cluster.next = cluster.next, [1, 2, 3]
+    assert spared() == [0, 1, 2, 3, 4]
+    cluster.doomed[0] = None
+    assert spared() == [0, 4]
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE) as process:
+        for member in cluster.members[1:3]:
+            member.running = process
+        assert not cluster.able(), "two of four"
+        cluster.members[3].running = process
+        assert cluster.able()
+        cluster.next = [0, 1, 2]
+        assert cluster.able()
+        cluster.next = [0, 1, 4]
+        assert not cluster.able(), "one of three"
+
+
 def test_silence_counts_only_while_publications_could_be_taken() -> None:
     available = Availability()
     available.acked(1.0)

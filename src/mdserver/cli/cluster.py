@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +16,9 @@ from mdserver.cli.forms import format_option, print_result
 from mdserver.cli.monitor import MonitorError, ask, monitor_options
 
 HAND_OVER_TIMEOUT_S = 60.0
+CHANGE_TIMEOUT_S = 60.0
+GIVEN_UP_S = 35.0
+"""An order that has not begun is given up after 30 s (`cluster/relisting.py`)."""
 POLL_S = 0.2
 
 _TAKING = ("NORMAL", "JOINING", "RECOVERING")
@@ -23,7 +26,7 @@ _TAKING = ("NORMAL", "JOINING", "RECOVERING")
 
 @click.group("cluster")
 def command() -> None:
-    """Look after a cluster: status, drain, readmit, cold-start."""
+    """Look after a cluster: status, drain, seeds, readmit, cold-start."""
 
 
 @command.command("status")
@@ -36,7 +39,11 @@ def status(monitor: str, credentials: Path | None, as_json: bool, form: str) -> 
     if as_json or form == "json":
         click.echo(json.dumps(answer))
         return
-    console = Console(soft_wrap=True)
+    print_status(Console(soft_wrap=True), answer)
+
+
+def print_status(console: Console, answer: Mapping[str, Any]) -> None:
+    """Print what a member says of the cluster, for people."""
     members = Table("name", "address", "seed", "state", "incarnation", "groups", "behind")
     for row in answer["members"]:
         members.add_row(
@@ -67,8 +74,25 @@ def status(monitor: str, credentials: Path | None, as_json: bool, form: str) -> 
         console.print(answer["trouble"], markup=False)
     if answer["mode"] == "Standard":
         console.print("Standard mode: no majority is needed")
-    else:
-        console.print("a majority of seeds is in sight" if answer["quorum"] else "NO QUORUM")
+        return
+    for sentence in seeds_change(answer):
+        console.print(sentence, markup=False)
+    console.print("a majority of seeds is in sight" if answer["quorum"] else "NO QUORUM")
+
+
+def seeds_change(answer: Mapping[str, Any]) -> list[str]:
+    """Return the list of seeds if it was ever changed, and what a change still waits for."""
+    seeds = answer.get("seeds")  # a member of an earlier version has none
+    if seeds is None:
+        return []
+    found = [f"waits: {sentence}" for sentence in seeds["missing"]]
+    if seeds["next"] is not None:
+        found.insert(
+            0, f"list {seeds['number'] + 1} is to have the seeds {', '.join(seeds['next'])}"
+        )
+    if found or seeds["number"] > 1:
+        found.insert(0, f"list {seeds['number']} has the seeds {', '.join(seeds['seeds'])}")
+    return found
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -82,10 +106,10 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join("-".join(str(end) for end in run) for run in runs)
 
 
-def act(action: str, monitor: str, credentials: Path | None, member: str, force: bool) -> None:
-    """Send a command to a member, which carries it out."""
+def act(action: str, monitor: str, credentials: Path | None, member: str, force: bool) -> Any:
+    """Send a command to a member, which carries it out; return its answer."""
     query = f"?member={quote(member, safe='')}&force={'true' if force else 'false'}"
-    ask(monitor, credentials, "POST", f"/cluster/{action}{query}")
+    return ask(monitor, credentials, "POST", f"/cluster/{action}{query}")
 
 
 @command.command("drain")
@@ -155,6 +179,106 @@ def wait_handed_over(monitor: str, credentials: Path | None, member: str, timeou
                     "handing them over, and `mdserver cluster status` shows how many are left"
                 )
             progress.update(escape(f"{member} hands over its groups, {left} left"))
+            time.sleep(POLL_S)
+
+
+def seeds_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what the commands that change the seeds have in common."""
+    options = (
+        click.argument("member"),
+        click.option("--no-wait", is_flag=True, help="Do not wait until it is done."),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0),
+            default=CHANGE_TIMEOUT_S,
+            show_default=True,
+            metavar="SECONDS",
+            help="For how long to wait.",
+        ),
+        monitor_options,
+        format_option("A sentence, or a JSON object: member, action, and the list of seeds."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@command.command("add-seed")
+@seeds_options
+def add_seed(member: str, **options: Any) -> None:
+    """Make a member a seed while the cluster runs.
+
+    MEMBER is its NodeName or its address. It gets the logs of all groups first, and votes then.
+    """
+    change_seeds("add-seed", member, **options)
+
+
+@command.command("remove-seed")
+@seeds_options
+def remove_seed(member: str, **options: Any) -> None:
+    """Make a seed a member that does not vote, while the cluster runs.
+
+    MEMBER is its NodeName or its address; it may be away. Stop it only when this is done.
+    """
+    change_seeds("remove-seed", member, **options)
+
+
+def change_seeds(
+    action: str,
+    member: str,
+    *,
+    no_wait: bool,
+    timeout: float,
+    monitor: str,
+    credentials: Path | None,
+    form: str,
+) -> None:
+    """Order one change of the list of seeds, and wait until it is done."""
+    seeds = act(action, monitor, credentials, member, force=False)["seeds"]
+    done: dict[str, Any] = {"member": member, "action": action}
+    what = f"{member} {'becomes a seed' if action == 'add-seed' else 'is to be no seed any more'}"
+    if no_wait:
+        sentence = f"{what}; `mdserver cluster status` shows what that waits for"
+        print_result(form, sentence, {**done, "seeds": seeds})
+        return
+    seeds = wait_changed(monitor, credentials, what, seeds["number"] + 1, timeout)
+    names = seeds["seeds"]
+    sentence = f"list {seeds['number']} is in force: {len(names)} seeds, {', '.join(names)}"
+    if len(names) % 2 == 0:
+        sentence += (
+            f"\n{len(names)} seeds bear no more failures than {len(names) - 1}: change one more"
+        )
+    print_result(form, sentence, {**done, "seeds": seeds})
+
+
+def wait_changed(
+    monitor: str, credentials: Path | None, what: str, number: int, timeout_s: float
+) -> dict[str, Any]:
+    """Wait until a list of seeds is in force and nothing is missing of it; return the list.
+
+    Shows the progress on a terminal. Raises `MonitorError` if that takes too long, or if the
+    cluster gave the change up.
+    """
+    began = time.monotonic()
+    with Console(stderr=True).status(what) as progress:
+        while True:
+            seeds: dict[str, Any] = ask(monitor, credentials, "GET", "/cluster/status")["seeds"]
+            missing, waited_s = seeds["missing"], time.monotonic() - began
+            begun = seeds["number"] >= number or seeds["next"] is not None
+            if seeds["number"] >= number and seeds["settled"] and not missing:
+                return seeds
+            if not begun and waited_s >= GIVEN_UP_S:
+                raise MonitorError(
+                    f"{what}: given up, and nothing has changed; `seeds order given up` in the log"
+                    f" of {seeds['seeds'][0]}, or of the first seed in sight, says why"
+                )
+            if waited_s >= timeout_s:
+                raise MonitorError(
+                    f"{what}: not done after {timeout_s:g} s; "
+                    + ("it goes on, and waits: " if begun else "not begun, and given up soon: ")
+                    + ("; ".join(missing) or "until it has the logs of all groups")
+                )
+            progress.update(escape("; ".join([what, *missing])))
             time.sleep(POLL_S)
 
 

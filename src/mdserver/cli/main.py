@@ -29,7 +29,7 @@ COMMANDS = {
     "stats": "Print the statistics of a server.",
     "sessions": "Print the sessions of a server, the slowest first.",
     "bench": "Measure servers: throughput, latency, storms, cuts, restarts, long loads.",
-    "cluster": "Look after a cluster: status, drain, readmit, cold-start.",
+    "cluster": "Look after a cluster: status, drain, seeds, readmit, cold-start.",
     "completion": "Print what makes bash, zsh or fish complete commands and options.",
 }
 

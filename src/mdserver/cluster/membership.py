@@ -138,7 +138,7 @@ class Membership:
         self.joined = False
         self.weight = 0 if settings.learner else 1
         self._suspect = settings.suspect
-        self.listed = dict.fromkeys((*settings.members, self.me))
+        self.listed = dict.fromkeys((*seeds.names, *settings.members, self.me))
         self.moved: Mapping[str, str] = settings.moved
         self.peers = {name: Peer() for name in self.listed if name != self.me}
         self._unseen: dict[str, int] = {}

@@ -1,7 +1,7 @@
 """The place of a server in its cluster: settings, vote record and links to other members."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import structlog
 import trio
@@ -13,7 +13,7 @@ from mdserver.cluster.messages import MembersListed
 from mdserver.cluster.node import TICK, Node
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.votes import Vote, VoteRecord
-from mdserver.config import Config, DeliveryMode, JournalFsync
+from mdserver.config import Config, DeliveryMode, JournalFsync, values
 from mdserver.config.values import Address
 from mdserver.core.inputs import TimerDue
 from mdserver.core.outputs import Log
@@ -47,6 +47,16 @@ class Member:
     recorded: bool = False
     _drained: trio.Event = Factory(trio.Event)
 
+    @property
+    def seeds(self) -> tuple[str, ...]:
+        """Return the seeds at this start: those of the vote file, if an operator changed them."""
+        return self.votes.present(self.cluster.seeds)
+
+    @property
+    def votes_here(self) -> bool:
+        """Return whether this member is a seed at its start."""
+        return self.cluster.me in self.seeds
+
     def take(self, line: Log) -> None:
         """Write an event of the cluster to the server log."""
         if line.stream == cluster_log.STREAM and line.name == DRAINED:
@@ -57,6 +67,9 @@ class Member:
         """Store the vote record of this start. Raises StartError."""
         if self.file is None:
             return
+        if self.seeds != self.cluster.seeds:
+            listed, present = list(self.cluster.seeds), list(self.seeds)
+            log.info("seeds by order", number=self.votes.number, seeds=present, listed=listed)
         damage = self.file.damage
         aside = self.file.begin(self.votes)
         if damage is not None:
@@ -75,20 +88,22 @@ class Member:
         return [] if self.peers.identity is None else [self.peers.identity]
 
     def check_list(self, config: Config) -> None:
-        """Raise ConfigError if a configuration has other seeds than this member runs with.
+        """Raise ConfigError if a configuration has other first seeds than this member runs with.
 
         Majorities of two lists of seeds need not have a seed in common, so what one of them has
-        acknowledged could be unknown to the other. And a member that began alone is a server
-        without links and votes for as long as it runs, whoever is listed later.
+        acknowledged could be unknown to the other: seeds change by orders only, one at a time.
+        And a member that began alone is a server without links and votes for as long as it runs,
+        whoever is listed later.
         """
         listed = listing(config)
         here, there = ", ".join(self.cluster.seeds), ", ".join(listed.seeds)
         if here != there:
             raise ConfigError(
                 f"ClusterMembers and ClusterSeedMemberCount: the seeds are {there}, and this member"
-                f" runs with {here}. The names of seeds, their order and their number cannot"
-                " change: for a machine at another address write NAME@ADDRESS, and with other"
-                " members more or fewer set ClusterSeedMemberCount"
+                f" runs with {here}. The first seeds of a cluster, their order and their number"
+                " stay in the list: for a machine at another address write NAME@ADDRESS, with other"
+                " members more or fewer set ClusterSeedMemberCount, and have `mdserver cluster"
+                " add-seed` and `remove-seed` change who votes"
             )
         if self.cluster.single and listed.names != self.cluster.members:
             raise ConfigError(
@@ -145,6 +160,12 @@ def listing(config: Config) -> Listing:
     )
 
 
+def with_seeds(listed: tuple[Address, ...], seeds: Sequence[str]) -> tuple[Address, ...]:
+    """Return the members to dial: those that are listed, and seeds by order that are not."""
+    parse = values.address(0).parse
+    return tuple(dict.fromkeys((*listed, *map(parse, seeds))))
+
+
 @frozen
 class Links:
     """The tasks of a member: the links to others, and the writer of its vote file, if any."""
@@ -158,7 +179,7 @@ class Links:
         """Take the list of members of a configuration that `Member.check_list` has passed."""
         listed = listing(config)
         self.engine.dispatch(MembersListed(listed.names, listed.told))
-        self.peers.relist(listed.members, listed.moved)
+        self.peers.relist(with_seeds(listed.members, self.node.seeds.names), listed.moved)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the links and the vote file until cancelled. Raises StartError."""
@@ -210,7 +231,7 @@ def open_member(config: Config, *, trace: bool = False) -> Member | None:
     peers = PeerSettings(
         listen=listen,
         bind=config.cluster_member_bind or listed.moved.get(str(listen), listen),
-        members=listed.members,
+        members=with_seeds(listed.members, votes.present(cluster.seeds)),
         moved=listed.moved,
         seeds=cluster.seeds,
         groups=identity.groups,

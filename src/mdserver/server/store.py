@@ -181,8 +181,7 @@ def writes_wal(config: Config, member: Member | None) -> bool:
         return False
     if member is None:
         return True
-    seed = member.cluster.guaranteed and member.cluster.me in member.cluster.seeds
-    return seed and config.journal_fsync is JournalFsync.COMMIT
+    return member.votes_here and config.journal_fsync is JournalFsync.COMMIT
 
 
 def build_node(

@@ -39,7 +39,7 @@ class TraceFile:
                 "node": cluster.me,
                 "incarnation": votes.incarnation,
                 "lost": False,
-                "seed": cluster.me in cluster.seeds,
+                "seed": member.votes_here,
                 "restored": votes.recorded and votes.incarnation > 1,
                 "promised": [vote.epoch for vote in votes.promised],
             },

@@ -27,11 +27,12 @@ class Members:
         values.places(8900, limits.CLUSTER_MEMBERS_MAX),
         (),
         """The addresses by which the members of the cluster speak to each other, the same list in
-        the same order everywhere. The first ones are the seeds, see `ClusterSeedMemberCount`;
-        further members that are not in the list may join. A member keeps the address that it began
-        with as its name: if its machine is replaced by one at another address, its entry is
-        `NAME@ADDRESS`. SIGHUP makes a running member take new addresses and other members, but no
-        other seeds. Empty: a single server.""",
+        the same order everywhere. The first ones are the seeds with which the cluster begins, see
+        `ClusterSeedMemberCount`; further members that are not in the list may join. A member keeps
+        the address that it began with as its name: if its machine is replaced by one at another
+        address, its entry is `NAME@ADDRESS`. SIGHUP makes a running member take new addresses and
+        other members, but no other first seeds: they stay, also when `mdserver cluster add-seed`
+        and `remove-seed` have changed who votes. Empty: a single server.""",
         reloadable=True,
     )
     cluster_member_listen: Address | None = parameter(
@@ -90,7 +91,8 @@ class Members:
         0,
         """How many of `ClusterMembers` are seeds, whose majority decides: 3 survives the loss of
         one, 5 of two. 0: three, or five if the list has five members or more. SIGHUP takes a new
-        value if the seeds stay the same with it.""",
+        value if the seeds stay the same with it. It stays as it is when `mdserver cluster add-seed`
+        or `remove-seed` changes who votes.""",
         reloadable=True,
     )
     cluster_subject_groups: int = parameter(

@@ -1,8 +1,8 @@
 """Operators' commands to a cluster member over its monitor (docs/cluster.md, "Operating").
 
 `GET /cluster/status`, with `format=text` if it is for people, and `POST /cluster/drain`, `undrain`,
-`readmit`, `cold-start` with the query parameters `member` and `force`; a POST needs the header
-`X-Mdserver`.
+`add-seed`, `remove-seed`, `readmit`, `cold-start` with the query parameters `member` and `force`;
+a POST needs the header `X-Mdserver`.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from mdserver.server.http.router import Methods
 from mdserver.server.monitor.commands import OperatorCommands
 from mdserver.server.monitor.pages import FORMATS, aligned
 
-ACTIONS = ("drain", "undrain", "readmit", "cold-start")
+ACTIONS = ("drain", "undrain", "add-seed", "remove-seed", "readmit", "cold-start")
 _FORCE = {"false": False, "true": True}
 
 
