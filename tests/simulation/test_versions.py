@@ -21,7 +21,13 @@ from simulation.versions import UNPACKED, longer, named, shake_hands
 TERMS = (4, ["m0", "m1", "m2"], "Guaranteed")
 MESSAGES = (
     Hello(1, True, "c:1", {"m1": 2}, ["m2"], 7, "one"),
-    Heartbeat(True, True, True, False, 1, 5, [], [LedGroup(0, 5, 9, 8)], ["m1"], [], []),
+    Heartbeat(
+        *(True, True, True, False, 1, 5, [], [LedGroup(0, 5, 9, 8, 2)], ["m1"], [], []),
+        list_number=2,
+        seeds=["m0", "m1"],
+        next_seeds=["m0"],
+        takes_part=True,
+    ),
     Ack(3, [AckItem(0, 5, 9), AckItem(1, 6, 0)]),
 )
 needs_history = pytest.mark.skipif(
