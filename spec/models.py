@@ -52,6 +52,7 @@ SPECIFICATIONS = {
     "PreVote": "PSpec",
     "Refines": "Spec",
     "Progress": "PSpec",
+    "Restored": "DSpec",
 }
 # The seeds of the first two differ by the lists that they are in, the subjects of the third by
 # which of them the client follows; members and subjects of Numbering are no model values, and
@@ -263,7 +264,7 @@ HOLDS = (
             profile=profile,
             symmetric=False,
         )
-        for length, epochs, profile in ((3, 2, "ci"), (3, 3, "full"))
+        for length, epochs, profile in ((3, 2, "ci"), (3, 3, "full"), (4, 2, "full"))
     ),
     *(
         Model(
@@ -292,6 +293,7 @@ HOLDS = (
         for epochs, crashes, publications, idle, profile in (
             (2, 0, 1, CALM, "ci"),
             (2, 0, 2, CALM, "full"),
+            (2, 1, 1, PEERS, "full"),
         )
     ),
     Model(
@@ -344,6 +346,7 @@ HOLDS = (
         idle=PEERS,
         profile="full",
     ),
+    Model("restored logs 2e 1c 1p", "holds", "Restored", log(2, 1, 1), LOG, profile="full"),
     Model("log 2e 2c 1p", "holds", "GroupLog", log(2, 2, 1), LOG, idle=PEERS, profile="full"),
     Model("cold start 2e 2c 1p", "holds", "ColdStart", log(2, 2, 1), COLD, profile="full"),
     Model(
@@ -423,6 +426,7 @@ WITNESSES = (
     witness("NeverTriedAgain", "Reconfigure", reconfigure("ReplaceOne", 4, 3, 1), "full"),
     witness("NeverBornAgain", "Forget", forget(4, 1, 1)),
     witness("NeverLedFromAState", "Numbering", numbering(3, 2), "quick"),
+    witness("NeverRestored", "Restored", log(2, 1, 1), "full"),
     witness("NeverDeposed", "PreVote", log(2, 0, 1), "quick"),
     witness("NeverCommittedByLaterLists", "Relist", relist("TwoToThree", 3, 2, 2), "full"),
     witness("NeverSettled", "Relist", relist("Moved", 2, 3, 1), "full"),
@@ -525,6 +529,7 @@ MUTANTS = (
             ("a publisher repeats what has no answer", "CommittedInTheEnd"),
         )
     ),
+    mutant("an ack waits for the disk", "Restored", log(2, 1, 1), LOG),
     *(
         mutant(rule, "PreVote", log(2, 0, 1), ("Undisturbed",), "quick")
         for rule in (

@@ -31,6 +31,7 @@ MODELLED = {
     Guard.NUMBER_GAP: ("GroupLog", "numbers have no gaps"),
     Guard.NUMBER_TAKEN: ("GroupLog", "a repeat is no new entry"),
     Guard.REPEAT_UNCOMMITTED: ("Delivery", "acknowledged at commit"),
+    Guard.ACK_UNSYNCED: ("Restored", "an ack waits for the disk"),
     Guard.ANSWER_UNSTORED: ("Candidates", "the vote file is written first"),
 }
 """Guards, the module that has each, and what stands for it there."""
