@@ -73,6 +73,10 @@ def judged_ranges(archived: Any, receipts: Any) -> Any:
     return audit.judge_ranges(archived, receipts, audit.sums_at_ends(archived, receipts))
 
 
+def gaps_between(archived: Any, receipts: Any) -> Any:
+    return audit.find_gaps(archived, audit.uncovered(archived, receipts))
+
+
 def judge(spark: Any, *receipts: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
     return verdicts(spark, *receipts), gaps_of(spark, *receipts)
 
@@ -84,7 +88,7 @@ def verdicts(spark: Any, *receipts: tuple[Any, ...]) -> list[Any]:
 
 
 def gaps_of(spark: Any, *receipts: tuple[Any, ...]) -> list[Any]:
-    found: list[Any] = audit.find_gaps(
+    found: list[Any] = gaps_between(
         audit.promised(messages(spark)), once(spark, receipts)
     ).collect()
     return found
@@ -358,7 +362,7 @@ def test_whose_fault_it_is_and_where(spark: Any) -> None:
 
 def test_receipts_that_the_server_left_out_make_a_gap_that_nobody_can_judge(spark: Any) -> None:
     rows = [receipt(range(1, 41)), receipt(range(44, 101), left_out=2)]
-    gaps = audit.find_gaps(audit.promised(messages(spark)), once(spark, rows))
+    gaps = gaps_between(audit.promised(messages(spark)), once(spark, rows))
     (found,) = findings.of_gaps(gaps).collect()
     assert (found.kind, found.seq_lo, found.seq_hi) == ("unjudged", 41, 43)
     assert found.reason == "the server left out 2 receipts of this owner"
@@ -426,7 +430,7 @@ def test_the_cost_is_that_of_messages_and_receipts_not_of_one_times_the_other(sp
         for seqs in (range(1, 11), range(900, 911))
     ]
     archived = audit.promised(messages(spark, 1_000))
-    gaps = audit.find_gaps(archived, once(spark, sessions))
+    gaps = gaps_between(archived, once(spark, sessions))
     execution = gaps._jdf.queryExecution()
     assert execution.toRdd().count() == 300
     most = max(rows_made(execution.executedPlan()))

@@ -77,9 +77,10 @@ def _audited(
     verdict = judged.select(*schema.TABLES["audit_verdicts"].names)
     tell("receipts", delta.replace_frame(folder, "audit_verdicts", verdict))
     sums.unpersist()
+    candidates = verdicts.uncovered(checked, once).persist(StorageLevel.DISK_ONLY)
     parts = [
         findings.of_receipts(judged),
-        findings.of_gaps(verdicts.find_gaps(checked, once)),
+        findings.of_gaps(verdicts.find_gaps(checked, candidates)),
         findings.of_differing(verdicts.differing(checked)),
         findings.of_unknown_fields(verdicts.silent_of_fields(judged)),
     ]
@@ -94,8 +95,8 @@ def _audited(
     if tables.exists(folder, "quarantine"):
         parts.append(findings.of_holes(tables.frame(spark, folder, "quarantine")))
     tell("findings", delta.replace_frame(folder, "audit_findings", findings.united(parts)))
-    judged.unpersist()
-    once.unpersist()
+    for kept in (candidates, judged, once):
+        kept.unpersist()
     result, found = _result(spark, folder)
     if page is not None:
         _write_page(spark, folder, page, messages, result, found)

@@ -47,6 +47,11 @@ WIDE = "decimal(38,0)"  # for sums that 64 bits do not hold
 SUMMED = ("count", "crc", "at", "fields", "fields_at", "differing")
 """The values of messages of which there are sums."""
 
+GAP = [*VIEW, "subscriber", "via", "verified", "left_out"]
+"""The columns of a gap beside its numbers. `verified`: whether the receipts at both of its ends
+are. `left_out`: how many receipts of its owner the server did not write; one of them may have
+covered the gap, so it cannot be judged."""
+
 WHOLE = ("exact", "conflated")
 OF_ARCHIVE = ("not_archived", "unknown_epoch", "differing")
 """Verdicts about the archive: it has less than the subscriber, or several contents of a place."""
@@ -229,13 +234,10 @@ def silent_of_fields(judged: DataFrame) -> DataFrame:
     return silent.groupBy(*VIEW, "subscriber", "via").agg(f.sum("n").alias("n"))
 
 
-def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
-    """Return what a session missed between two of its ranges, or after its last one.
+def uncovered(messages: DataFrame, receipts: DataFrame) -> DataFrame:
+    """Return the numbers between two ranges of a session, or after its last one.
 
-    Columns: owner, session, subscriber, via, history, subject, seq_lo, seq_hi (the first and the
-    last message that it missed), n (archived messages between them, both included), verified
-    (whether the receipts at both of its ends are), left_out (how many receipts of its owner the
-    server did not write: one of them may have covered the gap, so it cannot be judged).
+    Columns: GAP, low and high, both included. There may be no messages of these numbers.
 
     Messages that were committed within `GRACE_S` before the end of the last range may still have
     been under way, and are no loss. Sequence numbers go on across epochs, so a gap may span a
@@ -254,10 +256,11 @@ def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
             "reached", f.max("seq_hi").over(order.rowsBetween(Window.unboundedPreceding, 0))
         )
     )
-    named = [*VIEW, "subscriber", "via"]
     both = f.col("verified") & f.lead("verified").over(order)
     between = seen.select(
-        *named,
+        *VIEW,
+        "subscriber",
+        "via",
         both.alias("verified"),
         "left_out",
         (f.col("reached") + 1).alias("low"),
@@ -274,18 +277,25 @@ def find_gaps(messages: DataFrame, receipts: DataFrame) -> DataFrame:
     ever = after.withColumn("since", f.timestamp_seconds(f.lit(0)))
     reached = located(messages, ever, "ts_server", "since", "until")
     after = reached.withColumn("high", f.col("last")).select(*between.columns)
-    candidates = between.unionByName(after).where("low <= high")
+    return between.unionByName(after).where("low <= high")
+
+
+def find_gaps(messages: DataFrame, candidates: DataFrame) -> DataFrame:
+    """Return what a session missed between two of its ranges, or after its last one.
+
+    Columns: those of GAP, seq_lo, seq_hi (the first and the last message that it missed), and n
+    (archived messages between them, both included). `candidates` are those of `uncovered`, which
+    is read twice.
+    """
+    # Usually nothing was missed, and then no message has to be sorted.
+    bounds = candidates.groupBy("history", "subject").agg(
+        f.min("low").alias("least"), f.max("high").alias("greatest")
+    )
+    near = messages.join(bounds, ["history", "subject"]).where("seq between least and greatest")
     return (
-        located(messages, candidates, "seq", "low", "high")
+        located(near, candidates, "seq", "low", "high")
         .where("n > 0")
-        .select(
-            *named,
-            f.col("first").alias("seq_lo"),
-            f.col("last").alias("seq_hi"),
-            "n",
-            "verified",
-            "left_out",
-        )
+        .select(*GAP, f.col("first").alias("seq_lo"), f.col("last").alias("seq_hi"), "n")
     )
 
 
