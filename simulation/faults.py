@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mdserver.cluster.messages import PeerReceived, SeedOrder
 from mdserver.limits import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Faults:
             "downgrade": lambda fault, first, _: self._change_version(fault, first, newer=False),
             "relist": lambda fault, first, _: self._relist(fault, first),
             "reseed": self._reseed,
+            "reseed-apart": self._reseed_apart,
             "move": lambda fault, first, _: self._move(fault, first),
             "lose-vote": lambda fault, first, _: self._lose_vote(fault, first),
             "put-back": lambda fault, first, _: self._put_back(fault, first),
@@ -332,6 +334,14 @@ class Faults:
                 world.heap.after(RESEED_EVERY, look)
 
         look()
+
+    def _reseed_apart(self, fault: "Fault", first: "Member", second: "Member") -> None:
+        """A seed is taken for the one that begins changes, by a member that sees no other one."""
+        if first.node is not None and first.name in self.world.voters():
+            linked = first.node.statistics().linked
+            order = SeedOrder(second.name, votes=not fault.draw % 2)
+            if linked:
+                first.step(PeerReceived(linked[fault.draw % len(linked)], [order]))
 
     def _move(self, fault: "Fault", member: "Member") -> None:
         """The machine of a member is replaced by one elsewhere, with its disk; lists follow."""

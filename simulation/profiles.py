@@ -427,6 +427,41 @@ def reseeded(seed: int) -> Plan:
     )
 
 
+def named_apart(seed: int) -> Plan:
+    """Two seeds name two lists at about the same time, and one is cut off as its list begins."""
+    rng = random.Random(f"named apart {seed}")
+    calm = 8 * NS_PER_S
+    first, second, third = rng.sample(range(3), 3)
+    named = 2 * NS_PER_S + rng.randrange(NS_PER_S)
+
+    def later(least: int, most: int) -> int:
+        return named + rng.randint(least, most) * NS_PER_MS
+
+    faults = [
+        # The two that name a list each have no link to each other, and the third one decides.
+        Fault(later(-600, -300), "half-cut", first, second, 5 * NS_PER_S, 3),
+        Fault(named, "reseed-apart", first, 3, 0, 0),
+        Fault(later(-100, 500), "reseed-apart", second, 4, 0, 0),
+        Fault(later(100, 900), "isolate", first, 0, 3 * NS_PER_S, 3),
+    ]
+    if rng.random() < 0.6:
+        lasting, draw = rng.randint(20, 200) * NS_PER_MS, rng.getrandbits(30)
+        faults.append(Fault(later(100, 900), "crash", third, 0, lasting, draw))
+    if rng.random() < 0.5:
+        faults.append(Fault(later(700, 1500), "reseed-apart", third, 4, 0, 0))
+    sendings = [Sending(at, 0, 0) for at in range(NS_PER_S, calm, 200 * NS_PER_MS)]
+    plan = small(seed, calm, faults, sendings)
+    return evolve(
+        plan,
+        members=5,
+        seeds=3,
+        kinds=("reseed-apart",),
+        delay_max=rng.choice((1, 20, 100)) * NS_PER_MS,
+        disk_max=rng.choice((1, 50, 200)) * NS_PER_MS,
+        patience=60 * NS_PER_S,
+    )
+
+
 def upgrade(seed: int, versions: tuple[str, str] = ("before", "this")) -> Plan:
     """Members of a version are upgraded to the next one and back, amid faults of all kinds.
 

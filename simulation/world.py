@@ -236,12 +236,20 @@ class World:
             return f"members tell clients different history ids: {told}"
         return self._behind() or self._unequal() or self._unlinked() or self._unsettled()
 
+    @property
+    def _reseeds_apart(self) -> bool:
+        return "reseed-apart" in self.plan.kinds
+
     def _unsettled(self) -> str | None:
         """Whether a change of seeds is not over, in plans that have some."""
-        for name, member in self.members.items() if "reseed" in self.plan.kinds else ():
+        strict = "reseed" in self.plan.kinds
+        for name, member in self.members.items() if strict or self._reseeds_apart else ():
             assert member.node is not None
             here = member.node.statistics()
-            if here.seeds != self.voters() or here.next_seeds or not here.settled:
+            named = (
+                strict and here.next_seeds
+            )  # two names of half of the seeds each come to nothing
+            if here.seeds != self.voters() or named or not here.settled:
                 return f"{name} has list {here.list_number}, which is not settled"
         return None
 

@@ -365,3 +365,19 @@ def test_a_seed_that_has_just_noted_its_list_promises_nothing_yet() -> None:
     assert node.refused[Guard.PREPARE_NOT_VOTING] == 1
     assert node.groups.not_voting == [0, 1, 2, 3]
     assert "recovering" in (node.unready() or "")
+
+
+def test_a_new_seed_that_coordinates_everything_is_one_that_others_rely_on() -> None:
+    """Otherwise a new link, on which others name its incarnation, would look like a loss."""
+    cluster = cluster_of(4)
+    for name in THREE:
+        cluster.operate(name, "drain", name, force=True)
+    cluster.until(lambda: all(cluster.coordinator(group) == "m4:1" for group in range(4)))
+    change(cluster, "add-seed", "m4:1", 2, FOUR)
+    assert cluster.statistics("m4:1").admitted
+    assert votes.read(cluster.disks["m4:1"].votes or b"").admitted
+    cluster.disconnect("m1:1", "m4:1")
+    cluster.connect("m1:1", "m4:1")
+    cluster.run(NS_PER_S)
+    assert not cluster.statistics("m4:1").record_lost
+    assert settled(cluster, 2, FOUR)

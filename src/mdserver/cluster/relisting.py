@@ -230,6 +230,7 @@ class Relisting(MemberPart):
             group.take_part()
         # What it does not write down from the beginning is no log to restore.
         self._storage.votes.recorded = False
+        self._storage.admit()  # where this member coordinates all groups, nobody gives it a log
         self._storage.store()
         self._outgoing.log("takes part", seed=seeds.include_me)
         return True
@@ -314,7 +315,9 @@ class Relisting(MemberPart):
             self._order = None
             self._outgoing.log("seeds order given up", member=order.member, reason=reason)
         elif reason is None and order.votes and peer is not None:
-            if peer.takes_part and not peer.not_voting:
+            # Admitted on its disk: with the name of the list others note its incarnation, and a
+            # record that does not say so would look like one after a loss.
+            if peer.takes_part and not peer.not_voting and peer.admitted:
                 self._name(seeds.with_seed(order.member))
             else:
                 self._outgoing.send((order.member,), TakePart())
