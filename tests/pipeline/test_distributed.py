@@ -15,12 +15,16 @@ from mdserver.client import Client
 from mdserver.core.message import Publication
 from mdserver.journal import segments
 from mdserver.journal.rows import ROW_VERSION, MessageRow, ReceiptRow
+from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.audit import job as audit_job
+from mdserver.pipeline.common.sources import JournalSource
+from mdserver.pipeline.rollup import job as rollup_job
 from tests.live import live_server
 from tests.live_kafka import LiveKafka
 from tests.live_spark import JOB_TIMEOUT_S, LiveSpark, live_spark
 
 from .conftest import message_lines, run_archive, write_lines
+from .test_remote_jobs import stored, write_journal, write_stats
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
@@ -116,6 +120,37 @@ def test_archive_and_audit(
     verdicts = sorted_rows(tables, "audit_verdicts", [])
     assert verdicts == sorted_rows(embedded, "audit_verdicts", [])
     assert [row["verdict"] for row in verdicts].count("exact") == 3
+
+
+@pytest.mark.soak
+def test_jobs_on_journals(spark: Any, cluster: LiveSpark, tmp_path: Path) -> None:
+    """Those of two members: the rows of each table are those of the jobs embedded."""
+    journals = [tmp_path / member for member in ("m1", "m2")]
+    for number, journal in enumerate(journals):
+        write_journal(journal)
+        write_stats(journal, 300 * (number + 1))
+    here = tmp_path / "embedded"
+    sources = [JournalSource(journal) for journal in journals]
+    archive_job.run_archive(spark, sources, here, lambda _: None, once=True)
+    rollup_job.run_rollup(spark, here)
+
+    there = tmp_path / "submitted"
+    where = ("--tables", str(there))
+    given = [word for journal in journals for word in ("--journal", str(journal))]
+    jobs = {
+        ("archive", *given, "--once"): "messages batch 1: 20 rows",
+        ("rollup", "--keep-days", "0"): "1200 new samples",
+        ("maintain",): "messages: ",
+    }
+    for job, said in jobs.items():
+        run = cluster.submit([], *job, *where)
+        assert run.returncode == 0, run.stderr
+        assert said in run.stdout
+        assert "Traceback" not in run.stderr
+    names = sorted(path.name for path in here.iterdir() if (path / "_delta_log").exists())
+    assert {"messages", "receipts", "stats_month"} <= set(names)
+    for name in names:
+        assert stored(there, name) == stored(here, name), name
 
 
 RULES = """\
