@@ -119,6 +119,29 @@ def test_a_seed_that_is_gone_is_removed_and_its_file_says_no_more_later() -> Non
     assert all(one.standing is None for one in cluster.statistics("m1:1").groups)
 
 
+def test_a_seed_that_is_gone_is_replaced_by_a_new_one() -> None:
+    """The new one never hears the one that is gone say that it named no list."""
+    cluster = cluster_of(4)
+    cluster.kill("m3:1")
+    cluster.until(cluster.ready)
+    change(cluster, "add-seed", "m4:1", 2, FOUR)
+    assert votes.read(cluster.disks["m4:1"].votes or b"").may_name
+    change(cluster, "remove-seed", "m3:1", 3, ("m1:1", "m2:1", "m4:1"))
+
+
+def test_a_new_seed_that_lost_its_file_names_nothing_before_every_seed_was_heard() -> None:
+    cluster = cluster_of(4)
+    change(cluster, "add-seed", "m4:1", 2, FOUR)
+    cluster.kill("m4:1")
+    cluster.lose_votes("m4:1")
+    cluster.cut.add(("m3:1", "m4:1"))
+    cluster.start("m4:1")
+    readmit(cluster, "m1:1", "m4:1")
+    assert not cluster.members["m4:1"].running.seeds.may_name
+    cluster.heal()
+    cluster.until(lambda: cluster.members["m4:1"].running.seeds.may_name)
+
+
 def test_members_start_with_the_list_of_their_files() -> None:
     cluster = cluster_of(4)
     change(cluster, "add-seed", "m4:1", 2, FOUR)

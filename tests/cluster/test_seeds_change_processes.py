@@ -71,6 +71,21 @@ async def test_three_seeds_become_five_and_three_others_under_load(tmp_path: Pat
             await application.finish()
 
 
+def test_a_seed_that_is_gone_is_replaced_and_comes_back_as_none(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 4, 4, listed=3) as cluster:
+        cluster.kill(2)
+        for action, index in (("add-seed", 3), ("remove-seed", 2)):
+            done = cluster.command(0, action, f"member-{index + 1}", *WAIT)
+            assert done.returncode == 0, done.stderr
+        present = [cluster.peers[index] for index in (0, 1, 3)]
+        assert seeds(cluster, 1) == present
+        cluster.kill(0)
+        cluster.wait(lambda: cluster.produce(1, "/a/b", "two of three"), 60, "it serves")
+        cluster.start(2)
+        cluster.wait_ready(2)
+        assert seeds(cluster, 2) == present
+
+
 def test_a_log_counts_only_if_the_seed_wrote_it_all_the_time(tmp_path: Path) -> None:
     """A seed that was none for a while has a log that ends before that, and a new one has none."""
     settings = {

@@ -183,6 +183,7 @@ class Guaranteed(MemberPart):
             # It was no seed when others said what they know of it.
             for name, other in self._members.peers.items():
                 self._compare_own(name, other.known)
+            self.relisting.joined()
         self._election.look()
         self._following.join()
         self.sequencer.hand_over()

@@ -235,6 +235,17 @@ class Relisting(MemberPart):
         self._outgoing.log("takes part", seed=seeds.include_me)
         return True
 
+    def joined(self) -> None:
+        """Note that a new seed has named no list, if it takes part before any list has it.
+
+        It cannot have named one then, unless it lost its record; but then it is LOST by now, as
+        enough seeds were heard (`_join`). Without this it could name none while a seed is away that
+        it has never heard, and no new seed could ever take the place of one that is gone.
+        """
+        if not self._members.seeds.include_me and not self.groups.record_lost:
+            self._storage.votes.may_name = True
+            self._storage.store()
+
     def _leave(self) -> None:
         """Hold no log that counts any more, once no epoch of an older list is needed."""
         seeds, groups = self._members.seeds, self.groups

@@ -16,7 +16,8 @@ So there are rules (spec: `Relist`):
 
 A seed that lost its vote record does not know whether it had named a next list. It names none until
 every other seed of the present list has said, on a link that is newer than the loss, that it named
-none either: then nobody holds a name of before the loss, and no list can begin by it.
+none either: then nobody holds a name of before the loss, and no list can begin by it. A new seed
+has never named one, and knows that (`Relisting.joined`).
 """
 
 from collections.abc import Iterable, Mapping
