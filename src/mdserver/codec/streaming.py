@@ -7,7 +7,7 @@ those of the HTML standard (section 9.2), whose `id` says how far the client got
 
 import base64
 import binascii
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -125,13 +125,14 @@ class _Telling(bytes):
     """An event without its id, and what it adds to the knowledge of a client that received it.
 
     `entry` is that of a message with a position, and `live` whether it was delivered when it was
-    published. `subscribed`: the catch-up of all subscriptions has been sent. `history` is a new
-    history id, `mark` a mark.
+    published. `subscribed`: the catch-up of all subscriptions has been sent; `begun` is where those
+    subjects stood that had nothing to bring. `history` is a new history id, `mark` a mark.
     """
 
     entry: Entry | None = None
     live: bool = False
     subscribed: bool = False
+    begun: Mapping[str, tuple[int, int]] = {}
     history: str | None = None
     mark: Mark | None = None
 
@@ -185,6 +186,7 @@ class SseForm:
         if isinstance(event, Pong):
             told = _Telling()
             told.subscribed = True
+            told.begun = {s: (at.epoch, at.seq) for s, at in (event.positions or {}).items()}
             return told
         name = str(event.__struct_config__.tag).encode()
         told = _Telling(b"event: " + name + b"\ndata: " + JSON.event(event) + b"\n")
@@ -218,7 +220,8 @@ class SseForm:
         if event.entry is not None:
             self._move(event.entry, live=event.live)
         elif event.subscribed:
-            self._positions = dict.fromkeys(self._named, _BEGINNING) | self._positions
+            begun = dict.fromkeys(self._named, _BEGINNING) | dict(event.begun)
+            self._positions = begun | self._positions
         elif event.mark is not None:
             self._note(event.mark)
         else:

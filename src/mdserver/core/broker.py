@@ -60,7 +60,6 @@ from mdserver.core.events import (
     Connected,
     Error,
     Move,
-    Pong,
     Status,
     StatusName,
 )
@@ -480,13 +479,13 @@ class Broker:
     ) -> None:
         """Answer a ping, at once or when all that was asked for has been sent."""
         if not command.caught_up:
-            self._send(session, Pong(t=command.t), out)
+            self._send(session, session.pong(command.t), out)
             if session.transport == "sse":
                 self._marks.follow(session, out)
             return
         # `t` is a view of the payload that it came in. The pong may wait for long, so it takes a
         # copy instead of keeping the whole payload in memory.
-        if not self._catch_up.caught_up(session, Pong(t=command.t.copy()), out):
+        if not self._catch_up.caught_up(session, command.t.copy(), out):
             reason = f"At most {PINGS_WAITING_MAX} pings with `caught_up` may wait."
             self._send(session, Error(code="too-many-pings", reason=reason, id=command.id), out)
 

@@ -45,6 +45,8 @@ waits for in any case, and in an outbox it would take memory a second time.
 from collections import deque
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from mdserver.core.ahead import AheadWaits
 from mdserver.core.cache import Cache, SubjectState
 from mdserver.core.commands import Fetch
@@ -52,7 +54,6 @@ from mdserver.core.events import (
     Delivery,
     Fetched,
     MissingRange,
-    Pong,
     Reset,
     Status,
     StatusName,
@@ -71,7 +72,14 @@ from mdserver.core.statistics import (
     SessionStatistics,
     SubscriptionStatistics,
 )
-from mdserver.limits import AHEAD_WAIT_S, NS_PER_MS, NS_PER_S, PINGS_WAITING_MAX, STEP_PAUSE_MS
+from mdserver.limits import (
+    AHEAD_WAIT_S,
+    NS_PER_MS,
+    NS_PER_S,
+    PINGS_WAITING_MAX,
+    STEP_PAUSE_MS,
+    SUBJECTS_PER_COMMAND_MAX,
+)
 
 TIMER = ("broker", "catch-up")
 SEARCH_TURN = 256
@@ -276,19 +284,19 @@ class CatchUp:
         elif (stalled := self._stalled.pop(session, None)) is not None:
             self._enqueue(session, stalled, now, out)
 
-    def caught_up(self, session: Session, pong: Pong, out: list[Output]) -> bool:
-        """Send a pong as soon as the catch-up of all the session's subscriptions has been sent.
+    def caught_up(self, session: Session, t: msgspec.Raw, out: list[Output]) -> bool:
+        """Answer a ping as soon as the catch-up of all the session's subscriptions has been sent.
 
         Returns False if PINGS_WAITING_MAX pongs wait already; this one is then not sent.
         """
         queue = self._queues.get(session) or self._stalled.get(session)
         if not queue:
-            out.append(Send(session.id, pong))
+            out.append(Send(session.id, session.pong(t)))
             return True
         # Requests are carried out in their order, so the last one in the queue ends last.
         if sum(len(request.pongs) for request in queue) >= PINGS_WAITING_MAX:
             return False
-        queue[-1].pongs.append(pong)
+        queue[-1].pongs.append(t)
         return True
 
     def due(self, now: int, out: list[Output]) -> list[Session]:
@@ -316,7 +324,7 @@ class CatchUp:
                     self._bring_one(request, subject, now, out)
                 if not subscription.pending:
                     subscription.pending = subscription.known = None
-                    out.extend(Send(session.id, pong) for pong in queue.popleft().pongs)
+                    out.extend(Send(session.id, session.pong(t)) for t in queue.popleft().pongs)
             if queue:
                 self._queues[session] = queue
             else:
@@ -357,7 +365,28 @@ class CatchUp:
             if place >= 0:
                 self._recover_since(subscription, subject, place, now, out)
                 return
+        sent = len(out)
         self._send_latest(subscription, subject, request.history, now, out)
+        if len(out) == sent:
+            self._tell_begun(subscription, subject)
+
+    def _tell_begun(self, subscription: Subscription, subject: str) -> None:
+        """Have a client told where a subject stood that had nothing to bring.
+
+        Without that it has no position before the first message comes, and what it misses until
+        then would be lost without a word. A subscription that renews another one may have messages
+        on their way that lie before this position.
+        """
+        session = subscription.session
+        if subscription.pattern is not None or subscription.renews:
+            return
+        begun = session.begun = {} if session.begun is None else session.begun
+        if len(begun) < SUBJECTS_PER_COMMAND_MAX or subject in begun:
+            state = self._cache.find(subject)
+            at = self._cache.floor_of(subject).position
+            if state is not None and state.seq:
+                at = Position(state.epoch, state.seq)
+            begun[subject] = WirePosition(self._histories.current, at.epoch, at.seq)
 
     def _send_latest(
         self, subscription: Subscription, subject: str, history: int, now: int, out: list[Output]

@@ -111,9 +111,14 @@ class Error(Event, frozen=True, tag="error"):
 
 
 class Pong(Event, frozen=True, tag="pong"):
-    """The answer to a ping."""
+    """The answer to a ping.
+
+    `positions`: subjects that were subscribed without a position since the last answer, and had
+    nothing to bring -> where they stood then. What a client misses of them comes after that.
+    """
 
     t: msgspec.Raw
+    positions: dict[str, WirePosition] | None = None
 
 
 class StreamClosed(Event, frozen=True, tag="closed"):

@@ -11,8 +11,10 @@ import enum
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from mdserver.core.commands import AnyCommand
-from mdserver.core.events import Pong
+from mdserver.core.events import Pong, WirePosition
 from mdserver.core.inputs import Denied, Grants, Opened
 from mdserver.core.message import Position
 from mdserver.core.subjects import Pattern
@@ -199,7 +201,7 @@ class CatchUpRequest:
         self.subscription = subscription
         self.known = known
         self.history = history
-        self.pongs: list[Pong] = []
+        self.pongs: list[msgspec.Raw] = []
 
 
 class AheadWait:
@@ -237,12 +239,16 @@ class Session:
     `congested` while its client takes no more bytes. `ended` are the latest subscriptions that it
     had; `receipts` counts the receipts that it sent. What few sessions need is None until then,
     because there may be very many sessions.
+
+    `begun`: subjects that were subscribed without a position, and had nothing to bring -> where
+    they stood. The next pong says it.
     """
 
     __slots__ = (
         "address",
         "address_allowed",
         "ahead",
+        "begun",
         "client",
         "congested",
         "ended",
@@ -286,9 +292,15 @@ class Session:
         self.trusted = False
         self.address_allowed = True
         self.ahead: dict[str, AheadWait] | None = None
+        self.begun: dict[str, WirePosition] | None = None
         self.held: deque[HeldCommand] | None = None
         self.ended: dict[str, Pattern | None] | None = None
         self.receipts: ReceiptShare | None = None
+
+    def pong(self, t: msgspec.Raw) -> Pong:
+        """Return the answer to a ping, with what is to be told with it."""
+        begun, self.begun = self.begun, None
+        return Pong(t=t, positions=begun)
 
     def transition(self, event: SessionEvent) -> None:
         """Change the state as TRANSITIONS says; raise LocalProtocolError if it has no such key."""

@@ -504,6 +504,9 @@ class ClientCore:
             self._outputs.notify(Notification.ERROR, info=f"{event.code}: {event.reason}")
 
     def _on_pong(self, event: events.Pong) -> None:
+        if event.positions:
+            wanted = self.subscriptions
+            self.positions.begin({s: at for s, at in event.positions.items() if s in wanted})
         subjects = self._fences.passed(event.t)
         if subjects:
             self._outputs.emit(out.Subscribed(subjects))

@@ -8,7 +8,7 @@ never compared (docs/protocol.md, "Messages").
 from collections.abc import Iterable, Iterator, Mapping
 
 from mdserver.core.commands import PositionAfter
-from mdserver.core.events import MessageEvent
+from mdserver.core.events import MessageEvent, WirePosition
 from mdserver.core.message import MessageType
 from mdserver.core.subjects import Pattern, parse_interest, segments_of
 from mdserver.limits import CLIENT_POSITIONS_MAX
@@ -106,6 +106,16 @@ class Positions:
         return subject in self.replayed or any(
             pattern.matches(segments) for pattern in self._patterns_replayed.values()
         )
+
+    def begin(self, told: Mapping[str, WirePosition]) -> None:
+        """Note where subjects stood that had no message yet; what is known of one counts for more.
+
+        The answer to a subscription says so. It counts for nothing if the numbering began anew.
+        """
+        for subject, at in told.items():
+            room = len(self._seen) < self._positions_max
+            if room and at.history == self.history and subject not in self._seen:
+                self._seen[subject] = (at.history, at.epoch, at.seq)
 
     def accept(self, message: MessageEvent) -> bool:
         """Return whether the message is new, and note its position if it is.

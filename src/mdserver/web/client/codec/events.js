@@ -64,7 +64,8 @@ import { ProtocolError } from "../errors.js";
  *   | {op: "reset", history: string, subjects: string[]}
  *   | {op: "move", delay_ms: number, reason: string, servers?: string[]}
  *   | {op: "error", code: string, reason: string, id?: string | number}
- *   | {op: "pong", t?: unknown}
+ *   | {op: "pong", t?: unknown, positions?: Record<string,
+ *       import("../core/positions.js").Position>}
  *   | {op: "closed", code: number, reason: string}} WireEvent
  */
 
@@ -100,12 +101,17 @@ const SHAPES = {
   reset: "history:text subjects:list",
   move: "delay_ms:int reason:text servers?:list",
   error: "code:text reason:text id?:id",
-  pong: "",
+  pong: "positions?:positions",
   closed: "code:int reason:text",
 };
 
 const isText = (/** @type {any} */ value) => typeof value === "string";
 const isObject = (/** @type {any} */ value) => typeof value === "object" && value !== null;
+const isPosition = (/** @type {any} */ value) =>
+  isObject(value) &&
+  isText(value.history) &&
+  Number.isInteger(value.epoch) &&
+  Number.isInteger(value.seq);
 
 /** @type {Record<string, (value: any) => boolean>} */
 const KINDS = {
@@ -116,6 +122,7 @@ const KINDS = {
   list: (value) => Array.isArray(value) && value.every(isText),
   object: isObject,
   texts: (value) => isObject(value) && Object.values(value).every(isText),
+  positions: (value) => isObject(value) && Object.values(value).every(isPosition),
   type: (value) => /^(UPDATE|SNAPSHOT|RECOVERED|HISTORICAL)$/.test(value),
   qos: (value) => /^(GUARANTEED|STANDARD)$/.test(value),
 };

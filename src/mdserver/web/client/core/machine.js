@@ -838,8 +838,10 @@ export class ClientCore {
     }
   }
 
-  /** @param {{t?: unknown}} event */
-  #onPong({ t }) {
+  /** @param {{t?: unknown, positions?: Record<string, import("./positions.js").Position>}} event */
+  #onPong({ t, positions = {} }) {
+    const told = Object.entries(positions).filter(([subject]) => this.subscriptions.has(subject));
+    this.positions.begin(Object.fromEntries(told));
     const subjects = this.#fences.passed(t);
     if (subjects.length) this.#emit({ kind: "subscribed", subjects });
     const mark = this.#fences.mark(t);

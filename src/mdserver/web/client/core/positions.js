@@ -134,6 +134,22 @@ export class Positions {
   }
 
   /**
+   * Note where subjects stood that had no message yet; what is known of one counts for more.
+   *
+   * The answer to a subscription says so. It counts for nothing if the numbering began anew.
+   *
+   * @param {Record<string, Position>} told
+   */
+  begin(told) {
+    for (const [subject, at] of Object.entries(told)) {
+      const room = this.#seen.size < POSITIONS_MAX;
+      if (room && at.history === this.history && !this.#seen.has(subject)) {
+        this.#seen.set(subject, { history: at.history, epoch: at.epoch, seq: at.seq });
+      }
+    }
+  }
+
+  /**
    * Return whether a message is new; notes its position if so.
    *
    * STANDARD messages have no position and are always new. Positions of different history ids are
