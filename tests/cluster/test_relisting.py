@@ -179,6 +179,22 @@ def test_after_a_loss_nothing_is_named_before_every_seed_was_heard() -> None:
     cluster.until(lambda: settled(cluster, 2, FOUR))
 
 
+def test_who_lost_its_file_and_is_no_seed_any_more_serves_after_an_invitation_to_nothing() -> None:
+    cluster = cluster_of(4)
+    change(cluster, "add-seed", "m4:1", 2, FOUR)
+    cluster.kill("m3:1")
+    cluster.lose_votes("m3:1")
+    cluster.start("m3:1")
+    cluster.until(lambda: cluster.statistics("m3:1").groups[0].standing is Standing.LOST)
+    assert cluster.operate("m1:1", "remove-seed", "m3:1").refused is None
+    cluster.feed("m3:1", PeerReceived("m1:1", [TakePart()]))
+    three = ("m1:1", "m2:1", "m4:1")
+    cluster.until(lambda: settled(cluster, 3, three))
+    cluster.feed("m3:1", PeerReceived("m1:1", [TakePart()]))
+    cluster.run(ORDER_PATIENCE)
+    cluster.until(cluster.ready)
+
+
 # Refusals
 
 

@@ -1,7 +1,7 @@
 """The present list of seeds: who votes, what is a majority, and how lists follow each other."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -55,41 +55,58 @@ def test_a_list_follows_if_it_differs_in_one_seed() -> None:
 
 def test_a_next_list_is_named_once_and_only_if_the_present_one_is_settled() -> None:
     found = seeds()
-    assert not found.name(("a", "b"), settled=False)
+    assert not found.name(("a", "b"), {}, settled=False)
     assert found.next == ()
-    assert found.name(("a", "b"), settled=True)
-    assert not found.name(("a", "b", "c", "d"), settled=True)
+    assert found.name(("a", "b"), {}, settled=True)
+    assert not found.name(("a", "b", "c", "d"), {}, settled=True)
     assert found.next == ("a", "b")
     assert found.note(2, ("a", "b"))
     assert (found.number, found.names, found.next) == (2, ("a", "b"), ())
-    assert found.name(FIRST, settled=True)
+    assert found.name(FIRST, {}, settled=True)
 
 
 def test_who_is_no_seed_and_whose_record_is_new_names_nothing() -> None:
-    assert not seeds("x").name(("a", "b"), settled=True)
+    assert not seeds("x").name(("a", "b"), {}, settled=True)
     found = seeds(may_name=False)
-    assert not found.name(("a", "b"), settled=True)
+    assert not found.name(("a", "b"), {}, settled=True)
     found.named_none(["b"])
     assert not found.may_name
     found.named_none(["c", "b"])
     found.named_none([])
     assert found.may_name, "what was known once stays so"
-    assert found.name(("a", "b"), settled=True)
+    assert found.name(("a", "b"), {}, settled=True)
 
 
 def test_a_list_begins_once_a_majority_has_named_it() -> None:
     found, named = seeds(), ("a", "b")
     assert found.begun({}) is None
     assert found.begun({"a": named, "x": named, "b": (*FIRST, "d")}) is None
-    assert found.begun({"a": named, "c": named, "b": (*FIRST, "d")}) == named
+    assert found.begun({"a": named, "b": named, "c": (*FIRST, "d")}) == named
     assert not found.note(1, named), "an older list, and one of the same number, says nothing"
     assert found.names == FIRST
+
+
+def test_a_list_begins_only_if_the_namers_are_a_majority_of_it_too() -> None:
+    """A seed that lost its record names nothing: so many as could elect have to have named it."""
+    five = ("a", "b", "c", "d", "e")
+    found, named = Seeds("a", five), five[1:]
+    assert found.begun(dict.fromkeys("abc", named)) is None
+    assert found.begun(dict.fromkeys("bcd", named)) == named
+    found, named = Seeds("a", FIRST), (*FIRST, "d")
+    assert found.begun(dict.fromkeys("ab", named)) == named, "the new one takes part already"
+
+
+def test_what_a_majority_has_named_is_named_after_a_loss_too() -> None:
+    found, named = seeds(may_name=False), (*FIRST, "d")
+    assert not found.name(named, {"b": named}, settled=True)
+    assert not found.name((*FIRST, "e"), {"b": named, "c": named}, settled=True)
+    assert found.name(named, {"b": named, "c": named}, settled=True)
 
 
 def test_the_record_has_the_list_and_what_was_named() -> None:
     found = seeds()
     found.note(2, ("a", "b", "c", "d"))
-    found.name(("a", "b", "c"), settled=True)
+    found.name(("a", "b", "c"), {}, settled=True)
     assert found._votes is not None
     again = Seeds("a", FIRST, votes.read(found._votes.encode()))
     assert (again.number, again.names, again.next) == (2, ("a", "b", "c", "d"), ("a", "b", "c"))
@@ -214,7 +231,7 @@ class Lists:
         ordered = [here.with_seed(one) for one in self.names if one not in here.names]
         ordered += [here.without_seed(one) for one in here.names if len(here.names) > 2]
         choice = self.rng.choice(known if known and self.rng.random() < self.agreed else ordered)
-        here.name(choice, settled=here.number in self.settled)
+        here.name(choice, self.named(name), settled=here.number in self.settled)
 
     def begin(self, name: str) -> None:
         here = self.alive[name]
@@ -273,7 +290,7 @@ def test_lists_do_change_in_these_runs() -> None:
     reached = []
     for seed in range(40):
         lists = Lists(random.Random(seed))
-        for _ in range(400):
+        for _ in range(800):
             lists.step()
         reached.append(max(lists.begun))
     assert max(reached) > 3
@@ -281,7 +298,7 @@ def test_lists_do_change_in_these_runs() -> None:
 
 
 def named_again(_: object) -> Callable[..., bool]:
-    def name(self: Seeds, names: Names, *, settled: bool) -> bool:
+    def name(self: Seeds, names: Names, _: Mapping[str, Names], *, settled: bool) -> bool:
         self.next = ()
         assert self._votes is not None
         if not (settled and self.may_name and self.include_me and self.follows(names)):

@@ -53,7 +53,8 @@ class Relisting(MemberPart):
     `_told`: number, seeds and next list as the disk had them last. `_unnamed`: seeds -> the list
     of which they said that they named no next one. `_order`: what an operator wants of the list of
     `_order_number`, until `_order_until` (ns). `_invited`: the list whose seeds asked this member
-    to take part. `_settled`: the newest list that was settled.
+    to take part, which counts until `_invited_until` (ns). `_settled`: the newest list that was
+    settled.
     """
 
     _storage: "StableStorage"
@@ -65,6 +66,7 @@ class Relisting(MemberPart):
     _order_number: int = field(init=False, default=0)
     _order_until: int = field(init=False, default=0)
     _invited: int = field(init=False, default=0)
+    _invited_until: int = field(init=False, default=0)
     _settled: int = field(init=False, default=1)
 
     def __attrs_post_init__(self) -> None:
@@ -148,7 +150,8 @@ class Relisting(MemberPart):
         if seeds.next:
             self._outgoing.refuse(Guard.NEXT_NAMED)
             return
-        if not seeds.may_name:
+        named = self._named()
+        if not seeds.sure(names, named):
             self._outgoing.refuse(Guard.NEXT_UNSURE)
             return
         settled = self.settled
@@ -159,7 +162,8 @@ class Relisting(MemberPart):
         starts = {name: members.peers[name].incarnation for name in joins if name in members.peers}
         if len(starts) < len(joins) or not all(starts.values()) or self.groups.record_lost:
             return
-        if members.all_relist(self._outgoing.linked, names) and seeds.name(names, settled=settled):
+        relist = members.all_relist(self._outgoing.linked, names)
+        if relist and seeds.name(names, named, settled=settled):
             self._outgoing.log("seeds named", number=seeds.number + 1, seeds=", ".join(names))
             if not self._storage.note(starts):
                 self._storage.store()
@@ -220,7 +224,7 @@ class Relisting(MemberPart):
         heard first that one of these is among them.
         """
         seeds, groups, peers = self._members.seeds, self.groups, self._members.peers
-        wanted = seeds.include_me or self._invited == seeds.number
+        wanted = seeds.include_me or self._is_invited
         if not wanted or groups[0].acceptor is not None:
             return False
         heard = sum(peers[seed].greeted for seed in seeds.others)
@@ -249,7 +253,7 @@ class Relisting(MemberPart):
     def _leave(self) -> None:
         """Hold no log that counts any more, once no epoch of an older list is needed."""
         seeds, groups = self._members.seeds, self.groups
-        if groups[0].acceptor is None or seeds.include_me or self._invited == seeds.number:
+        if groups[0].acceptor is None or seeds.include_me or self._is_invited:
             return
         if not self.settled or self._older():
             return
@@ -298,6 +302,13 @@ class Relisting(MemberPart):
         """Take part from now on, since a seed says that this member is to become one."""
         if peer in self._members.seeds.names:
             self._invited = self._members.seeds.number
+            self._invited_until = self._outgoing.now + ORDER_PATIENCE
+
+    @property
+    def _is_invited(self) -> bool:
+        """Return whether this member is to become a seed; an order may have come to nothing."""
+        invited = self._invited == self._members.seeds.number
+        return invited and self._outgoing.now < self._invited_until
 
     def beginner(self) -> str | None:
         """Return the seed that begins changes, None if none is in sight."""

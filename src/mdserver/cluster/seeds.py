@@ -11,13 +11,16 @@ So there are rules (spec: `Relist`):
 - Each seed of a list *names* its next list once, and never another one; the name is on its disk
   before others hear of it ("a next list is named once").
 - The next list *begins* when a majority of the seeds of the present one has named it ("a majority
-  names the next list"). Who knows that notes the new list, and says so.
+  names the next list"), and with a new seed these are a majority of the next one as well. Who knows
+  that notes the new list, and says so. The second half is not for safety: a seed that lost its vote
+  record names nothing, so no list begins in which too few seeds vote.
 - A seed promises epochs of the list that it noted, of no older and no newer one (`Voter.prepare`).
 
 A seed that lost its vote record does not know whether it had named a next list. It names none until
 every other seed of the present list has said, on a link that is newer than the loss, that it named
-none either: then nobody holds a name of before the loss, and no list can begin by it. A new seed
-has never named one, and knows that (`Relisting.joined`).
+none either: then nobody holds a name of before the loss, and no list can begin by it. Or it names
+what a majority has named, since no other list can begin any more. A new seed has never named one,
+and knows that (`Relisting.joined`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -92,9 +95,19 @@ class Seeds:
         if self._votes is not None and self.include_me and not self._votes.may_name:
             self._votes.may_name = set(self.others) <= set(others)
 
-    def name(self, names: tuple[str, ...], *, settled: bool) -> bool:
-        """Name the next list; return False if a rule forbids that (spec: `Name`)."""
-        if self.next or not (settled and self.may_name and self.include_me and self.follows(names)):
+    def sure(self, names: tuple[str, ...], named: Mapping[str, tuple[str, ...]]) -> bool:
+        """Return whether this seed surely named no other list; `named` as for `begun`."""
+        return self.may_name or len(self._agreeing(named, names)) >= self.majority
+
+    def name(
+        self, names: tuple[str, ...], named: Mapping[str, tuple[str, ...]], *, settled: bool
+    ) -> bool:
+        """Name the next list; return False if a rule forbids that (spec: `Name`).
+
+        `named` as for `begun`.
+        """
+        may = settled and self.include_me and self.follows(names) and self.sure(names, named)
+        if self.next or not may:
             return False
         assert self._votes is not None, "only a seed that may name has a vote record"
         self.next = names
@@ -108,10 +121,16 @@ class Seeds:
         have on their disks.
         """
         for names in dict.fromkeys(named.values()):
-            agree = [seed for seed in self.names if named.get(seed) == names]
-            if len(agree) >= self.majority:
+            agree = self._agreeing(named, names)
+            staying = [seed for seed in agree if seed in names]
+            joining = [seed for seed in names if seed not in self.names]
+            if len(agree) >= self.majority and 2 * len(staying + joining) > len(names):
                 return names
         return None
+
+    def _agreeing(self, named: Mapping[str, tuple[str, ...]], names: tuple[str, ...]) -> list[str]:
+        """Return the seeds of the present list that have named this list."""
+        return [seed for seed in self.names if named.get(seed) == names]
 
     def note(self, number: int, names: tuple[str, ...]) -> bool:
         """Note a list that has begun; return whether it is newer than this one (spec: `Note`)."""
