@@ -524,9 +524,11 @@ class Client:
         return self._core.numbering
 
     def position(self, subject: str) -> Seen | None:
-        """Return the history id, epoch and seq of the last message of a subject; None if none came.
+        """Return the history id, epoch and seq of the last message of a subject.
 
-        Right after `Subscription.batch` it is that of the last message which was taken.
+        Before there is one that is where the subject stood when it was subscribed, or None if the
+        server did not say so. Right after `Subscription.batch` it is that of the last message which
+        was taken.
         """
         seen = self._core.positions.get(subject)
         return None if seen is None else (seen.history, seen.epoch, seen.seq)

@@ -285,7 +285,7 @@ class Client:
         self.call(lambda: _bounded(self.client.settled(), timeout_s, "results were missing"))
 
     def position(self, subject: str) -> tuple[str, int, int] | None:
-        """Return the history id, epoch and seq of the last message of a subject, or None."""
+        """Return the history id, epoch and seq that are known of a subject, or None."""
         return self.look(lambda: self.client.position(subject))
 
     def recover_unseen(self, pattern: str) -> tuple[str, int, int] | None:

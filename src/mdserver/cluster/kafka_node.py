@@ -8,6 +8,7 @@ before the broker takes them, and the mode decides whether the member serves cli
 from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
+from attrs import evolve
 
 from mdserver.cluster.kafka_messages import KafkaInput
 from mdserver.cluster.kafka_mode import KafkaMode
@@ -44,7 +45,7 @@ class KafkaNode(Node):
         *,
         holds: bool = False,
     ) -> None:
-        super().__init__(settings, rng, cluster)
+        super().__init__(evolve(settings, numbers_are_places=True), rng, cluster)
         self.mode = KafkaMode(
             cluster,
             self.broker,

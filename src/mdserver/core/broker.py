@@ -479,7 +479,7 @@ class Broker:
     ) -> None:
         """Answer a ping, at once or when all that was asked for has been sent."""
         if not command.caught_up:
-            self._send(session, session.pong(command.t), out)
+            self._send(session, session.pong(command.t, self._histories.current), out)
             if session.transport == "sse":
                 self._marks.follow(session, out)
             return

@@ -291,7 +291,7 @@ class CatchUp:
         """
         queue = self._queues.get(session) or self._stalled.get(session)
         if not queue:
-            out.append(Send(session.id, session.pong(t)))
+            out.append(Send(session.id, session.pong(t, self._histories.current)))
             return True
         # Requests are carried out in their order, so the last one in the queue ends last.
         if sum(len(request.pongs) for request in queue) >= PINGS_WAITING_MAX:
@@ -324,7 +324,9 @@ class CatchUp:
                     self._bring_one(request, subject, now, out)
                 if not subscription.pending:
                     subscription.pending = subscription.known = None
-                    out.extend(Send(session.id, session.pong(t)) for t in queue.popleft().pongs)
+                    history = self._histories.current
+                    answers = [session.pong(t, history) for t in queue.popleft().pongs]
+                    out.extend(Send(session.id, pong) for pong in answers)
             if queue:
                 self._queues[session] = queue
             else:
@@ -374,19 +376,24 @@ class CatchUp:
         """Have a client told where a subject stood that had nothing to bring.
 
         Without that it has no position before the first message comes, and what it misses until
-        then would be lost without a word. A subscription that renews another one may have messages
-        on their way that lie before this position.
+        then would be lost without a word. Nothing is told if messages before this position may be
+        on their way: those of a subscription that is renewed, or in the windows of a pattern.
         """
         session = subscription.session
         if subscription.pattern is not None or subscription.renews:
             return
-        begun = session.begun = {} if session.begun is None else session.begun
-        if len(begun) < SUBJECTS_PER_COMMAND_MAX or subject in begun:
-            state = self._cache.find(subject)
+        if any(pattern.conflation for pattern in (session.patterns or {}).values()):
+            return
+        state = self._cache.find(subject)
+        if state is not None and state.seq:
+            at = Position(state.epoch, state.seq)
+        elif self._settings.numbers_are_places:
+            return
+        else:
             at = self._cache.floor_of(subject).position
-            if state is not None and state.seq:
-                at = Position(state.epoch, state.seq)
-            begun[subject] = WirePosition(self._histories.current, at.epoch, at.seq)
+        begun = session.begun = {} if session.begun is None else session.begun
+        if len(begun) < SUBJECTS_PER_COMMAND_MAX:
+            begun[subject] = at
 
     def _send_latest(
         self, subscription: Subscription, subject: str, history: int, now: int, out: list[Output]
@@ -641,6 +648,9 @@ class CatchUp:
         for wait in list((session.ahead or {}).values()):
             if self._histories.group(wait.subject) in groups:
                 self._ahead.release(wait)
+        if session.begun is not None:
+            for subject in [s for s in session.begun if self._histories.group(s) in groups]:
+                del session.begun[subject]
         queued = (*self._queues.get(session, ()), *self._stalled.get(session, ()))
         # All requests of a command share one object, so each is changed once.
         for known in {id(request.known): request.known for request in queued}.values():

@@ -292,15 +292,18 @@ class Session:
         self.trusted = False
         self.address_allowed = True
         self.ahead: dict[str, AheadWait] | None = None
-        self.begun: dict[str, WirePosition] | None = None
+        self.begun: dict[str, Position] | None = None
         self.held: deque[HeldCommand] | None = None
         self.ended: dict[str, Pattern | None] | None = None
         self.receipts: ReceiptShare | None = None
 
-    def pong(self, t: msgspec.Raw) -> Pong:
-        """Return the answer to a ping, with what is to be told with it."""
+    def pong(self, t: msgspec.Raw, history: str) -> Pong:
+        """Return the answer to a ping, with what is to be told with it under a history id."""
         begun, self.begun = self.begun, None
-        return Pong(t=t, positions=begun)
+        if not begun:
+            return Pong(t=t)
+        told = {subject: WirePosition(history, at.epoch, at.seq) for subject, at in begun.items()}
+        return Pong(t=t, positions=told)
 
     def transition(self, event: SessionEvent) -> None:
         """Change the state as TRANSITIONS says; raise LocalProtocolError if it has no such key."""

@@ -31,6 +31,7 @@ class BrokerSettings:
     conflated_at_once: int = limits.CONFLATED_AT_ONCE
     brought_at_once: int = limits.BROUGHT_AT_ONCE
     keepalive: int = limits.KEEPALIVE_INTERVAL_S * limits.NS_PER_S
+    numbers_are_places: bool = False  # of a topic: those of a subject have gaps from the beginning
     policy: Policy = Policy.NONE
     allow_token: str = ""  # Policy.BASIC: who may publish; nobody while it is empty
     publish_networks: tuple[Network, ...] | None = None  # None: from every address

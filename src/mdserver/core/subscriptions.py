@@ -230,6 +230,8 @@ class Subscriptions:
         # Asked before anything is removed: the answer depends on which subscription is chosen now.
         owed = self._catch_up.owed(subscription) if connected else {}
         del session.subscriptions[subject]
+        if session.begun is not None:
+            session.begun.pop(subject, None)
         if self._settings.receipts and connected:
             _remember(subscription)
         self._interest.remove(subscription)
