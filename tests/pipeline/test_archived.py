@@ -22,7 +22,9 @@ def us(second: int) -> int:
     return round(at(second).timestamp()) * 1_000_000
 
 
-def judged(spark: Any, topics: dict[TopicPart, int]) -> list[tuple[str, str]]:
+def judged(
+    spark: Any, topics: dict[TopicPart, int], journals: dict[str, int] | None = None
+) -> list[tuple[str, str]]:
     """Which of six lacking messages are judged; two subjects are in partitions that are known."""
     archived = [
         ("/a/0", "n1", at(20), "kafka", 0),
@@ -40,7 +42,7 @@ def judged(spark: Any, topics: dict[TopicPart, int]) -> list[tuple[str, str]]:
         ("n3", "/k", at(10)),
     ]
     frame = spark.createDataFrame(lacking, "node string, subject string, ts timestamp")
-    found = already_reached(frame, messages, ArchivedUntil({"n1": us(20)}, topics))
+    found = already_reached(frame, messages, ArchivedUntil(journals or {}, topics))
     assert found.columns == frame.columns
     return sorted((row.node, row.subject) for row in found.collect())
 
@@ -75,5 +77,28 @@ def test_without_topics_a_member_is_as_far_as_its_last_line(spark: Any) -> None:
         ("n1", "/a/1"),
         ("n1", "/unknown"),
         ("n2", "/a/0"),
+        ("n3", "/j"),
+    ]
+
+
+def test_a_member_whose_journal_is_archived_after_its_topics_is_judged_by_that(spark: Any) -> None:
+    """No line of it comes to the topics any more, so it would never be judged there."""
+    before = {(node, TOPIC, part): us(1) for node in ("n1", "n2", "n3") for part in (0, 1)}
+    assert judged(spark, before) == [("n3", "/j")]
+    assert judged(spark, before, {"n1": us(9), "n3": us(10)}) == [("n3", "/j"), ("n3", "/k")]
+    assert judged(spark, before, {"n1": us(10)}) == [
+        ("n1", "/a/0"),
+        ("n1", "/a/1"),
+        ("n1", "/unknown"),
+        ("n3", "/j"),
+    ]
+
+
+def test_of_a_member_whose_topics_were_not_noted_the_last_line_counts(spark: Any) -> None:
+    """A run that was killed behind its first commit has not noted them."""
+    assert judged(spark, {("n2", TOPIC, 0): us(1)}) == [
+        ("n1", "/a/0"),
+        ("n1", "/a/1"),
+        ("n1", "/unknown"),
         ("n3", "/j"),
     ]

@@ -25,13 +25,15 @@ from mdserver.errors import MdserverError
 from mdserver.journal import segments
 from mdserver.journal.rows import NS_PER_US
 from mdserver.journal.segments import StreamWriter
+from mdserver.limits import NS_PER_S
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.audit import findings
-from mdserver.pipeline.common import checkpoints
+from mdserver.pipeline.audit.archived import ArchivedUntil, already_reached
+from mdserver.pipeline.common import checkpoints, delta
 from mdserver.pipeline.common import tables as spark_tables
 from mdserver.pipeline.common.numbered import sealed
 from mdserver.pipeline.common.requirements import PipelineError
-from mdserver.pipeline.common.sources import KafkaSource
+from mdserver.pipeline.common.sources import JournalSource, KafkaSource, Source
 from mdserver.pipeline.ship.destination import Shipped
 from mdserver.pipeline.ship.job import run_ship
 from mdserver.pipeline.ship.topics import READER, Topics
@@ -443,3 +445,39 @@ def test_what_members_shipped_is_archived_once(
     ship(tmp_path / "m2", topics(kafka, topic))
     archive_job.run_archive(spark, source, tables, lambda _: None, once=True)
     assert len(DeltaTable(tables / "messages").to_pyarrow_table()) == 3
+
+
+def test_what_is_judged_follows_the_source(
+    spark: Any, kafka: LiveKafka, topic: str, tmp_path: Path
+) -> None:
+    """A member's lines come from one topic, then from another one, then from its journal."""
+    tables, other = tmp_path / "tables", f"{tmp_path.name}.other.messages"
+    kafka.create(other, partitions=3)
+    day_s = 24 * 3600
+
+    def lacking_is_judged(later_s: int) -> bool:
+        """Whether a message of this time is judged that the archive lacks."""
+        moment = datetime.fromtimestamp(BASE / NS_PER_S + later_s, UTC)
+        lacking = spark.createDataFrame(
+            [("m1", "/a", moment)], "node string, subject string, ts timestamp"
+        )
+        journal = DeltaTable(tables / "messages").transaction_version(delta.reached_by("m1"))
+        until = ArchivedUntil(
+            {} if journal is None else {"m1": journal},
+            checkpoints.topics_reached(tables, "messages"),
+        )
+        messages = spark_tables.frame(spark, tables, "messages")
+        return not already_reached(lacking, messages, until).isEmpty()
+
+    for days, name in enumerate((topic, other, None)):
+        lines = message_lines([Publication("/a", b"1")], days + 1, days * day_s, node="m1")
+        write_lines(tmp_path / str(days) / "messages", lines)
+        source: Source = JournalSource(tmp_path / str(days))
+        if name is not None:
+            ship(tmp_path / str(days), topics(kafka, name))
+            source = KafkaSource(kafka.servers, [name])
+        archive_job.run_archive(
+            spark, source, tables, lambda _: None, once=True, new_source=days > 0
+        )
+        assert lacking_is_judged(days * day_s)
+        assert not lacking_is_judged(days * day_s + 1)

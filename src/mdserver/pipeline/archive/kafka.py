@@ -103,7 +103,7 @@ class KafkaArchive:
         shared = not self._source.plain
         written = archive_batch(raw, batch, stream, self._tables, shared=shared)
         if written.parts:
-            known = checkpoints.topics_reached(self._tables, stream.name)
+            known = checkpoint.reached(self._tables)
             later = {part: max(us, known.get(part, 0)) for part, us in written.parts.items()}
             self._run.held()
             checkpoint.note_reached(self._tables, known | later)

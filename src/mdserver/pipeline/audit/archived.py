@@ -4,7 +4,8 @@ Lines of one journal have an order. If a line of a member is archived, so are al
 has an order within each partition only: of a message that the archive lacks, it has come so far if
 it has a later line of the same member from the partition of the message's subject. Which partition
 that is shows in other messages of the subject; without any, all partitions in which the member has
-lines have to be that far.
+lines have to be that far. A member of which both journal and topics were archived has come as far
+as the one that is ahead.
 """
 
 from collections.abc import Mapping
@@ -33,13 +34,15 @@ def already_reached(lacking: DataFrame, messages: DataFrame, until: ArchivedUnti
 
     A member without any archived line, and that is in no topic, has come to its end.
     """
-    journals = messages.groupBy("node").agg(f.max("ts_server").alias("reached"))
     told: Column = f.lit(None).cast("timestamp")
     for node, us in until.journals.items():
         told = f.when(f.col("node") == node, f.timestamp_micros(f.lit(us))).otherwise(told)
-    found = lacking.join(journals, "node", "left").withColumn(
-        "reached", f.greatest("reached", told)
-    )
+    newest = {"reached": f.max("ts_server")}
+    if until.topics:
+        newest["in_journal"] = f.max(f.when(f.col("src_kind") == "journal", f.col("ts_server")))
+    lines = messages.groupBy("node").agg(*(each.alias(name) for name, each in newest.items()))
+    found = lacking.join(lines, "node", "left")
+    found = found.withColumns({name: f.greatest(name, told) for name in newest})
     by_journal = f.col("reached").isNull() | (f.col("ts") <= f.col("reached"))
     if not until.topics:
         return found.where(by_journal).drop("reached")
@@ -53,7 +56,7 @@ def already_reached(lacking: DataFrame, messages: DataFrame, until: ArchivedUnti
     placed = found.join(partitions, "subject", "left").join(f.broadcast(least), "node", "left")
     placed = placed.join(f.broadcast(parts), ["node", "part"], "left")
     there = f.when(f.col("part").isNull(), f.col("all_reached")).otherwise(f.col("part_reached"))
-    by_topics = f.coalesce(f.col("ts") <= there, f.lit(False))
+    by_topics = f.coalesce(f.col("ts") <= f.greatest(there, "in_journal"), f.lit(False))
     of_topics = f.col("all_reached").isNotNull()
     judged = placed.where(f.when(of_topics, by_topics).otherwise(by_journal))
     return judged.select(*lacking.columns)

@@ -10,6 +10,7 @@ cluster and of each topic, or the identifier of a journal's stream.
 import contextlib
 import fcntl
 import json
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -92,7 +93,11 @@ class StreamCheckpoint:
     def note_reached(self, tables: Tables, reached: Mapping[TopicPart, int]) -> None:
         """Note how far topics are archived: the time (us) of the last line of each member."""
         told = [[*part, us] for part, us in reached.items()]
-        _write(tables, f"{self.stream}-{self.number}{REACHED}", json.dumps(told).encode())
+        _write(tables, self._reached, json.dumps(told).encode())
+
+    def reached(self, tables: Tables) -> dict[TopicPart, int]:
+        """Return what `note_reached` noted of this source; nothing if it is damaged."""
+        return _topics_reached(tables, self._reached)
 
     def check_spark(self, folders: SparkFolders, *, begun: bool = True) -> None:
         """Raise PipelineError if Spark's part is gone, or is empty although a batch has `begun`."""
@@ -106,6 +111,10 @@ class StreamCheckpoint:
     @property
     def _read(self) -> str:
         return f"{self.stream}-{self.number}.read"
+
+    @property
+    def _reached(self) -> str:
+        return f"{self.stream}-{self.number}{REACHED}"
 
 
 def _content(tables: Tables, name: str) -> bytes | None:
@@ -152,18 +161,28 @@ def note_compacted(tables: Tables, name: str, at: float) -> None:
 
 
 def topics_reached(tables: Tables, stream: str) -> dict[TopicPart, int]:
-    """Return what `note_reached` noted of a stream, of all its sources; nothing if it is damaged.
+    """Return what `note_reached` noted of a stream, of each member from the newest source with it.
 
-    A run that ends after a commit may not have noted it: the times are then too early until the
-    partition has another line of the member.
+    Earlier sources are read no more, so a member stays in their topics where it was. A run that
+    ends after a commit may not have noted it: the times are then too early until the partition has
+    another line of the member.
     """
+    noted = re.compile(rf"{re.escape(stream)}-(\d+){re.escape(REACHED)}")
+    numbers = [int(match[1]) for name in _names(tables) if (match := noted.fullmatch(name))]
     found: dict[TopicPart, int] = {}
-    for name in _names(tables):
-        if name.startswith(f"{stream}-") and name.endswith(REACHED):
-            with contextlib.suppress(TypeError, ValueError):
-                for node, topic, partition, us in json.loads(_content(tables, name) or b"[]"):
-                    part = (str(node), str(topic), int(partition))
-                    found[part] = max(int(us), found.get(part, 0))
+    for number in sorted(numbers, reverse=True):
+        newer = {node for node, _, _ in found}
+        told = _topics_reached(tables, f"{stream}-{number}{REACHED}")
+        found |= {part: us for part, us in told.items() if part[0] not in newer}
+    return found
+
+
+def _topics_reached(tables: Tables, name: str) -> dict[TopicPart, int]:
+    """Return what a file of `note_reached` has; nothing if it is damaged or is not there."""
+    found: dict[TopicPart, int] = {}
+    with contextlib.suppress(TypeError, ValueError):
+        for node, topic, partition, us in json.loads(_content(tables, name) or b"[]"):
+            found[str(node), str(topic), int(partition)] = int(us)
     return found
 
 
