@@ -82,6 +82,33 @@ def test_a_hint_that_a_killed_writer_left_behind_is_put_right_by_the_next(tables
     assert same_rows(tables, "stats") == 3
 
 
+@pytest.mark.parametrize("left", [b"2", b"", None])
+def test_a_hint_is_put_right_although_nothing_changed_since(
+    tables: Path, left: bytes | None
+) -> None:
+    add_samples(tables, 0, 1)
+    export(tables, "stats")
+    add_samples(tables, 1, 1)
+    export(tables, "stats")
+    hint = tables / "iceberg" / "stats" / METADATA / table_folder.HINT
+    if left is None:
+        hint.unlink()
+    else:
+        hint.write_bytes(left)
+    versions = TableFolder.of(tables, "stats").versions()
+    with pytest.raises(PipelineError, match="lost"):
+        export(tables, "stats", lost)
+    assert export(tables, "stats").added == 0
+    assert same_rows(tables, "stats") == 2
+    assert TableFolder.of(tables, "stats").versions() == versions
+    # What is right is left alone.
+    export(tables, "stats", lost)
+
+
+def lost() -> None:
+    raise PipelineError("the lock was lost")
+
+
 def test_commits_without_files_are_forgotten_as_well(
     tables: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,7 +79,7 @@ def run_export(tables: Tables, tell: Callable[[Exported], None]) -> None:
 def export(tables: Tables, name: str, held: Callable[[], None] = lambda: None) -> Exported:
     """Make the Iceberg table have the files of the present version of the Delta table.
 
-    `held` is called before the commit, and raises if the job's lock was lost. Raises PipelineError
+    `held` is called before each change, and raises if the job's lock was lost. Raises PipelineError
     if another process commits at the same time, or if the Delta table needs a newer reader.
     """
     began = time.monotonic()
@@ -99,6 +99,8 @@ def export(tables: Tables, name: str, held: Callable[[], None] = lambda: None) -
             _forget(target, folder)
         except CommitFailedException as error:
             raise PipelineError(f"{JOB} failed: {error}") from None
+    else:
+        folder.mend_hint(table_folder.number_of(target), held)
     summary = target.current_snapshot()
     total = {} if summary is None or summary.summary is None else summary.summary
     return Exported(

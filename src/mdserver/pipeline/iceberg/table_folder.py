@@ -4,11 +4,13 @@
 the last N, so Spark, DuckDB and pyiceberg open a table by the path of its folder. A commit makes
 the file of the next number, which only one of several writers can. A writer that ends behind that
 leaves an older hint; readers then see the commit before, and the next writer goes on from the last
-file (Iceberg's specification, "File System Tables").
+file, or mends the hint (Iceberg's specification, "File System Tables").
 """
 
+import contextlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -109,11 +111,18 @@ class TableFolder:
         """
         if not self.store.create(self._path(number), metadata.model_dump_json().encode()):
             raise CommitFailedException(f"{self.location}: another process made commit {number}")
-        hint = f"{self.name}/{METADATA}/{HINT}"
-        if isinstance(self.tables, RemoteTables):
-            self.tables.store.put(hint, str(number).encode())
-        else:
-            replace_file(self.tables / hint, str(number).encode())
+        self._point_to(number)
+
+    def mend_hint(self, number: int, held: Callable[[], None]) -> None:
+        """Let readers find this commit, the last one, if who made it ended before that.
+
+        `held` is called before a change.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            if self.store.content(self._hint) == str(number).encode():
+                return
+        held()
+        self._point_to(number)
 
     def versions(self) -> list[int]:
         """Return the numbers of the commits that are there."""
@@ -136,6 +145,17 @@ class TableFolder:
             is_old = match is not None and int(match[1]) <= last - VERSIONS_KEPT
             if is_old or (name.endswith(".avro") and uri not in needed):
                 table.io.delete(uri)
+
+    @property
+    def _hint(self) -> str:
+        return f"{self.name}/{METADATA}/{HINT}"
+
+    def _point_to(self, number: int) -> None:
+        content = str(number).encode()
+        if isinstance(self.tables, RemoteTables):
+            self.tables.store.put(self._hint, content)
+        else:
+            replace_file(self.tables / self._hint, content)
 
     def _path(self, number: int) -> str:
         return f"{self.name}/{METADATA}/v{number}.metadata.json"
