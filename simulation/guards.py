@@ -17,6 +17,7 @@ ELSEWHERE = (
     Guard.VOTE_OF_NO_SEED,
     Guard.ACK_INCARNATION,
     Guard.LOG_NEWER_LIST,
+    Guard.LOG_OLDER_LIST,
     Guard.NEXT_UNSETTLED,
     Guard.NEXT_NAMED,
     Guard.LISTS_CONTRADICT,

@@ -9,6 +9,7 @@ from mdserver.cluster.guards import Guard
 from mdserver.cluster.messages import (
     Heartbeat,
     Hello,
+    LedGroup,
     PeerReceived,
     Prepare,
     PrepareItem,
@@ -167,16 +168,91 @@ def test_a_seed_that_lost_its_file_learns_the_list_and_waits_for_the_word() -> N
 
 def test_after_a_loss_nothing_is_named_before_every_seed_was_heard() -> None:
     cluster = cluster_of(4)
-    cluster.kill("m1:1")
-    cluster.lose_votes("m1:1")
-    cluster.cut.add(("m1:1", "m3:1"))
-    cluster.start("m1:1")
-    readmit(cluster, "m2:1", "m1:1")
-    cluster.feed("m2:1", PeerReceived("m4:1", [SeedOrder("m4:1", votes=True)]))
-    cluster.until(lambda: cluster.statistics("m1:1").list_number == 2)
-    assert cluster.members["m1:1"].running.refused[Guard.NEXT_UNSURE]
+    cluster.kill("m3:1")
+    cluster.lose_votes("m3:1")
+    cluster.cut.add(("m2:1", "m3:1"))
+    cluster.start("m3:1")
+    readmit(cluster, "m1:1", "m3:1")
+    assert cluster.operate("m1:1", "add-seed", "m4:1").refused is None
+    cluster.until(lambda: cluster.statistics("m3:1").list_number == 2)
+    assert cluster.members["m3:1"].running.refused[Guard.NEXT_UNSURE]
     cluster.heal()
     cluster.until(lambda: settled(cluster, 2, FOUR))
+
+
+def test_an_older_copy_of_a_file_does_not_say_that_nothing_was_named() -> None:
+    cluster = cluster_of(4)
+    older = cluster.disks["m3:1"].copy()
+    cluster.kill("m3:1")
+    cluster.start("m3:1")
+    cluster.until(cluster.ready)
+    cluster.kill("m3:1")
+    cluster.disks["m3:1"] = older
+    cluster.cut.add(("m2:1", "m3:1"))
+    cluster.start("m3:1")
+    cluster.until(lambda: cluster.statistics("m3:1").groups[0].standing is Standing.LOST)
+    assert not cluster.members["m3:1"].running.seeds.may_name
+
+
+def test_who_begins_a_change_says_why_it_cannot() -> None:
+    """It lost its record, and a seed that it cannot hear may have named a list with it."""
+    cluster = cluster_of(6, seeds=5)
+    cluster.kill("m5:1")
+    cluster.kill("m1:1")
+    cluster.lose_votes("m1:1")
+    cluster.start("m1:1")
+    cluster.until(lambda: cluster.statistics("m1:1").groups[0].standing is Standing.LOST)
+    cluster.until(lambda: cluster.members["m2:1"].running.relisting.beginner() == "m2:1")
+    readmit(cluster, "m2:1", "m1:1")
+    assert cluster.operate("m2:1", "add-seed", "m6:1").refused is None
+    cluster.run(ORDER_PATIENCE + NS_PER_S)
+    assert "seeds order given up" in cluster.members["m1:1"].logs
+    hindrance = cluster.members["m1:1"].running.relisting.hinders((*FIVE, "m6:1"))
+    assert "m1:1 lost its vote record" in (hindrance or "")
+
+
+def test_half_of_the_seeds_name_nothing() -> None:
+    cluster = cluster_of(4, seeds=4)
+    for one in ("m1:1", "m2:1"):
+        for other in ("m3:1", "m4:1"):
+            cluster.cut.add((one, other))
+            cluster.disconnect(one, other)
+    cluster.run(3 * NS_PER_S)
+    for asked, member in (("m1:1", "m3:1"), ("m3:1", "m1:1")):
+        refused = cluster.operate(asked, "remove-seed", member).refused or ""
+        assert "only 2 of 4 seeds vote in group 0" in refused
+
+
+def test_one_seed_at_a_time_begins() -> None:
+    """An order that came to another seed waits there, and names nothing beside the first one."""
+    cluster = cluster_of(5)
+    cluster.feed("m2:1", PeerReceived("m4:1", [SeedOrder("m4:1", votes=True)]))
+    cluster.run(3 * NS_PER_S)
+    assert settled(cluster, 1, THREE)
+    change(cluster, "add-seed", "m5:1", 2, (*THREE, "m5:1"))
+
+
+def test_a_seed_that_was_not_seen_since_a_start_hinders_no_change_after_the_first() -> None:
+    cluster = cluster_of(5, seeds=3)
+    change(cluster, "add-seed", "m4:1", 2, FOUR)
+    cluster.kill("m4:1")
+    for name in ("m2:1", "m3:1"):
+        cluster.kill(name)
+        cluster.start(name)
+        cluster.until(cluster.ready)
+    change(cluster, "remove-seed", "m4:1", 3, THREE)
+
+
+def test_a_cluster_of_removed_seeds_does_not_replace_what_the_present_list_holds() -> None:
+    """Seeds that were left out begin anew when all their disks are emptied, by the first list."""
+    cluster = cluster_of(4)
+    node = cluster.members["m4:1"].running
+    group = node.groups[0]
+    assert group.list_number == 1
+    group.list_number = 2  # as if a later list had been settled
+    led = LedGroup(0, group.log.epoch + 5, 100, 100, 1)
+    assert group.transfer.compare("m1:1", led) is None
+    assert node.refused[Guard.LOG_OLDER_LIST] == 1
 
 
 def test_who_lost_its_file_and_is_no_seed_any_more_serves_after_an_invitation_to_nothing() -> None:

@@ -27,6 +27,7 @@ MODELLED = {
     Guard.VOTE_OLDER_LIST: ("Relist", "older lists are refused"),
     Guard.VOTE_NEWER_LIST: ("Relist", "newer lists are noted first"),
     Guard.LOG_NEWER_LIST: ("Relist", "newer lists are noted first"),
+    Guard.LOG_OLDER_LIST: ("Relist", "older lists are refused"),
     Guard.NEXT_UNSETTLED: ("Relist", "settled before the next"),
     Guard.NEXT_NAMED: ("Relist", "a next list is named once"),
     Guard.ACK_EPOCH: ("GroupLog", "m.from = s /\\ m.epoch = e"),

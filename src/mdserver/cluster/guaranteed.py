@@ -136,6 +136,7 @@ class Guaranteed(MemberPart):
         # It goes on like a member that just started: acks of the old incarnation do not count any
         # more, and tickets get a contact name that stands in no log yet.
         votes.admitted = False
+        votes.may_name = False  # an older copy does not know what was named after it
         votes.incarnation = after_loss(max(known, votes.incarnation))
         self._pending.contact = self._storage.contact_name
         for group in self.groups:

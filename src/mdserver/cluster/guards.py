@@ -29,6 +29,7 @@ class Guard(enum.Enum):
     LOG_UNREGISTERED = "seed: a log that does not count it again"
     LOG_GAP = "learner: a log that begins behind what is here"
     LOG_LACKS_COMMITTED = "learner: a log that lacks what is committed here"
+    LOG_OLDER_LIST = "member: a newer epoch of an older list of seeds than one that was active"
     LOG_NEWER_LIST = "seed: a log that counts it by a list of seeds that it has not noted"
     ENTRIES_PROMISED = "seed: entries below the promise"
     ENTRIES_NOT_VOTING = "seed: entries although it does not vote"

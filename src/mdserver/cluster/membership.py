@@ -228,7 +228,7 @@ class Membership:
         """Return whether all members that are linked, and these seeds, know that lists change.
 
         A member of an earlier version would count majorities by the first list. What a member said
-        that is away now still counts: it is refused if it comes back as another version.
+        that is away now still counts: once a list was named it is refused as another version.
         """
         others = dict.fromkeys((*linked, *seeds))
         return all(

@@ -110,6 +110,12 @@ class Relisting(MemberPart):
         self._members.seeds.note(number, names)
         for name in self._members.seat():
             self._outgoing.out.append(PeerDiscovered(name))
+        for name in self._outgoing.linked:
+            if not self._members.peers[name].relists:
+                reason = (
+                    f"{name} is of an earlier version, and does not know that the seeds changed"
+                )
+                self._outgoing.out.append(ClosePeer(name, reason))
         self._outgoing.log("seeds changed", number=number, seeds=", ".join(names))
         for group in self.groups.coordinated:
             coordinator = group.coordinator
@@ -162,11 +168,20 @@ class Relisting(MemberPart):
         starts = {name: members.peers[name].incarnation for name in joins if name in members.peers}
         if len(starts) < len(joins) or not all(starts.values()) or self.groups.record_lost:
             return
-        relist = members.all_relist(self._outgoing.linked, names)
+        # Who named the list first looked at all seeds, also at those that are away.
+        away = () if names in named.values() else self._away(names)
+        relist = members.all_relist(self._outgoing.linked, away)
         if relist and seeds.name(names, named, settled=settled):
             self._outgoing.log("seeds named", number=seeds.number + 1, seeds=", ".join(names))
             if not self._storage.note(starts):
                 self._storage.store()
+
+    def _away(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the seeds whose version counts although they may be away.
+
+        After a change no member of an earlier version gets a link, so it is of no account.
+        """
+        return () if self._members.seeds.changed else names
 
     def next_seeds(self) -> tuple[str, ...]:
         """Return the list that seeds in sight have named to follow, empty if they named none."""
@@ -311,9 +326,14 @@ class Relisting(MemberPart):
         return invited and self._outgoing.now < self._invited_until
 
     def beginner(self) -> str | None:
-        """Return the seed that begins changes, None if none is in sight."""
-        now = self._outgoing.now
-        return next((s for s in self._members.seeds.names if self._members.alive(s, now)), None)
+        """Return the seed that begins changes, None if none is in sight that votes."""
+        members, now = self._members, self._outgoing.now
+        for seed in members.seeds.names:
+            mine = seed == members.seeds.me
+            lost = self.groups.record_lost if mine else members.peers[seed].record_lost
+            if members.alive(seed, now) and not lost:
+                return seed
+        return None
 
     def ordered(self, _: str, order: SeedOrder) -> None:
         """Take an operator's order, unless it makes no sense any more or another one is on."""
@@ -329,22 +349,44 @@ class Relisting(MemberPart):
         order, members = self._order, self._members
         if order is None:
             return
-        seeds, peer = members.seeds, members.peers.get(order.member)
-        reason = self.refuses(order.member, votes=order.votes)
+        seeds = members.seeds
         if self._order_number != seeds.number or seeds.next:
             self._order = None  # it is carried out, or another change came before it
-        elif self._order_until <= self._outgoing.now:
+            return
+        names = (seeds.with_seed if order.votes else seeds.without_seed)(order.member)
+        reason = self.refuses(order.member, votes=order.votes)
+        if reason is None and order.votes and not self._takes_part(order.member):
+            self._outgoing.send((order.member,), TakePart())
+            reason = f"{order.member} has not taken the logs of all groups as a seed does"
+        reason = reason or self.hinders(names)
+        if self._order_until <= self._outgoing.now:
             self._order = None
             self._outgoing.log("seeds order given up", member=order.member, reason=reason)
-        elif reason is None and order.votes and peer is not None:
-            # Admitted on its disk: with the name of the list others note its incarnation, and a
-            # record that does not say so would look like one after a loss.
-            if peer.takes_part and not peer.not_voting and peer.admitted:
-                self._name(seeds.with_seed(order.member))
-            else:
-                self._outgoing.send((order.member,), TakePart())
         elif reason is None:
-            self._name(seeds.without_seed(order.member))
+            self._name(names)
+
+    def _takes_part(self, member: str) -> bool:
+        """Return whether a member that is to become a seed votes as one would, and notes that.
+
+        It is admitted on its disk by then: with the name of the list others note its incarnation,
+        and a record that does not say so would look like one after a loss.
+        """
+        peer = self._members.peers.get(member)
+        if peer is None:
+            return self.groups[0].acceptor is not None
+        return peer.takes_part and not peer.not_voting and peer.admitted
+
+    def hinders(self, names: tuple[str, ...]) -> str | None:
+        """Return why this member must not name a list now, though the list is right; or None."""
+        beginner, seeds = self.beginner(), self._members.seeds
+        if beginner != seeds.me:
+            return f"{beginner or 'a seed that votes'} is to begin it"
+        if not seeds.sure(names, self._named()):
+            return (
+                f"{seeds.me} lost its vote record, and has to hear of every other seed that it has "
+                "named no list: give the order while this member is down"
+            )
+        return None
 
     def refuses(self, member: str, *, votes: bool) -> str | None:
         """Return why a member cannot become a seed (`votes`), or cease to be one, now; or None."""
@@ -384,9 +426,13 @@ class Relisting(MemberPart):
 
     def _breaks(self, names: tuple[str, ...], *, joining: bool) -> str | None:
         """Return why a list could not take over now; None if it could."""
-        if not self._members.all_relist(self._outgoing.linked, names):
+        if not self._members.all_relist(self._outgoing.linked, self._away(names)):
             return "a member is of a version that knows no changes of seeds, or a seed is away"
+        present = self._members.seeds.names
         for group in self.groups:
+            if 2 * len(group.voting()) <= len(present):
+                voting = f"{len(group.voting())} of {len(present)} seeds"
+                return f"only {voting} vote in group {group.index}: wait until the others are back"
             left = [seed for seed in group.voting() if seed in names]
             if 2 * (len(left) + joining) <= len(names):
                 return (

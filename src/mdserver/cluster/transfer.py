@@ -105,6 +105,8 @@ class Transfer:
         """
         group, log, leadership = self._group, self._group.log, self._group.leadership
         acceptor = group.acceptor
+        if self._outlived(led.epoch, led.list_number):
+            return None
         group.list_number = max(group.list_number, led.list_number)
         if led.epoch < log.epoch:
             # Its epoch is over and it does not know. Without publications no Accept would be
@@ -132,6 +134,18 @@ class Transfer:
             if not leadership.active:
                 group.follow()
         return None
+
+    def _outlived(self, epoch: int, list_number: int) -> bool:
+        """Return whether an epoch is newer than the one held, and yet of an older list of seeds.
+
+        There is none (spec: `ListsRise`), unless seeds that were left out began a cluster of their
+        own after all their disks were emptied. What the present list committed is not given up for
+        that.
+        """
+        outlived = epoch > self._group.log.epoch and list_number < self._group.list_number
+        if outlived:
+            self._outgoing.refuse(Guard.LOG_OLDER_LIST)
+        return outlived
 
     def may_request(self, epoch: int) -> bool:
         """Return whether it is time to ask for what is missing; if so, note that it was asked.
@@ -170,6 +184,8 @@ class Transfer:
         """
         acceptor = self._group.acceptor
         if peer == self._settings.me or not self._group.is_current(peer, item.epoch):
+            return False
+        if self._outlived(item.epoch, item.list_number):
             return False
         if acceptor is None:
             return True
