@@ -32,6 +32,7 @@ from .conftest import archived, run_archive, write_messages
 
 pytestmark = pytest.mark.pipeline
 
+EXPORT = (sys.executable, "-m", "mdserver.cli.main", "pipeline", "export-iceberg")
 NEW_YEAR = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
@@ -242,14 +243,50 @@ def test_two_exports_at_a_time_and_a_folder_without_tables(tables: Path) -> None
     assert [each.table for each in told] == ["stats"]
 
 
-def test_a_table_for_newer_readers_is_refused(tables: Path) -> None:
+def for_newer_readers(tables: Path, name: str) -> None:
     DeltaTable.create(
-        tables / "stats",
-        schema=schema.TABLES["stats"],
+        tables / name,
+        schema=schema.TABLES[name],
+        partition_by=schema.PARTITIONS.get(name),
         configuration={"delta.enableDeletionVectors": "true"},
     )
+
+
+def test_a_table_for_newer_readers_is_refused(tables: Path) -> None:
+    for_newer_readers(tables, "stats")
     with pytest.raises(PipelineError, match="features of newer readers of Delta"):
         export(tables, "stats")
+
+
+def test_a_table_that_is_refused_does_not_keep_others_from_being_exported(tables: Path) -> None:
+    refused = next(iter(schema.TABLES))
+    assert refused != "stats"
+    for_newer_readers(tables, refused)
+    add_samples(tables, 0, 3)
+    run = command("--tables", str(tables), "--format", "json")
+    assert (run.returncode, len(run.stderr.splitlines())) == (1, 1), run.stderr
+    assert f"{refused} has features of newer readers of Delta" in run.stderr
+    assert json.loads(run.stdout)["table"] == "stats"
+    assert same_rows(tables, "stats") == 3
+
+
+def test_with_pauses_it_says_so_and_goes_on(tables: Path) -> None:
+    for_newer_readers(tables, "messages")
+    add_samples(tables, 0, 3)
+    with subprocess.Popen(
+        [*EXPORT, "--tables", str(tables), "--every", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as run:
+        assert run.stdout is not None
+        assert run.stderr is not None
+        try:
+            for _ in range(2):
+                assert "messages has features of newer readers of Delta" in run.stderr.readline()
+                assert run.stdout.readline().startswith("stats: version ")
+        finally:
+            run.kill()
 
 
 def test_the_command_says_what_it_did(tables: Path) -> None:
@@ -268,7 +305,7 @@ def test_the_command_says_what_it_did(tables: Path) -> None:
 
 def command(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "mdserver.cli.main", "pipeline", "export-iceberg", *words],
+        [*EXPORT, *words],
         capture_output=True,
         text=True,
         timeout=120,

@@ -9,6 +9,7 @@ import click
 from mdserver.cli.forms import format_option, print_result
 from mdserver.cli.job_options import figures_options
 from mdserver.cli.job_sources import absolute, check_tables, check_writable, tables_option
+from mdserver.cli.terminal import harmless
 from mdserver.pipeline.common import requirements
 from mdserver.pipeline.common.figures import Outlets, Progressed, told
 from mdserver.pipeline.common.places import Tables
@@ -48,7 +49,12 @@ def export_iceberg(*, tables: Tables, outlets: Outlets, every: int | None, form:
             figures.add(Progressed(stream=done.table, rows=done.added, seconds=done.seconds))
 
         while True:
-            job.run_export(absolute(tables), tell)
+            try:
+                job.run_export(absolute(tables), tell)
+            except job.NotExportedError as error:
+                if every is None:
+                    raise
+                click.echo(harmless(str(error)), err=True)
             if every is None:
                 return
             time.sleep(every)

@@ -46,6 +46,10 @@ READER_VERSION = 1
 FOOTERS_AT_ONCE = 16
 
 
+class NotExportedError(PipelineError):
+    """Some tables could not be exported, and the others were."""
+
+
 @frozen
 class Exported:
     """The report of one table: which version of the Delta table its Iceberg table has now.
@@ -65,15 +69,22 @@ class Exported:
 def run_export(tables: Tables, tell: Callable[[Exported], None]) -> None:
     """Export all tables of the folder, one after the other; `tell` gets a report of each.
 
-    Raises PipelineError if the folder has no tables, or a table cannot be exported; BusyError if
-    another process exports.
+    A table that cannot be exported does not keep those behind it from it. Raises NotExportedError
+    at the end if there was one, with a line for each; PipelineError if the folder has no tables;
+    BusyError if another process exports.
     """
     found = [name for name in schema.TABLES if archive.exists(tables, name)]
     if not found:
         raise PipelineError(f"{tables} has no tables: run `mdserver pipeline archive` first")
     with checkpoints.alone(tables, JOB) as held:
+        failures = []
         for name in found:
-            tell(export(tables, name, held))
+            try:
+                tell(export(tables, name, held))
+            except PipelineError as error:
+                failures.append(f"{name}: {error}")
+        if failures:
+            raise NotExportedError("\n".join(failures))
 
 
 def export(tables: Tables, name: str, held: Callable[[], None] = lambda: None) -> Exported:
