@@ -45,6 +45,10 @@ def test_what_is_read_and_listed(store: ObjectStore, tmp_path: Path) -> None:
     assert store.folders("") == ["x", "y"]
     assert store.sizes("x/1") == {"a": 5, "b": 5}
     assert store.sizes("x") == store.sizes("missing") == {}
+    made = store.times("x/1")
+    assert sorted(made) == ["a", "b"]
+    assert made["a"] <= made["b"] <= store.times("y")["d"]
+    assert store.times("x") == store.times("missing") == {}
     assert store.folders("missing") == []
     assert store.tail("x/1/a", 3) == (5, b"1/a")
     assert store.tail("x/1/a", 9) == (5, b"x/1/a")

@@ -1,10 +1,13 @@
 """The folders of Iceberg tables: their commits, their names, and what is forgotten of them."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mdserver.pipeline.common import delta
+from mdserver.pipeline.common.places import RemoteTables, Tables
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.iceberg import table_folder
 from mdserver.pipeline.iceberg.job import export
@@ -32,6 +35,7 @@ def test_a_folder_that_was_moved_gets_its_tables_anew(tmp_path: Path, tables: Pa
 def test_old_metadata_is_forgotten(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = 3
     monkeypatch.setattr(table_folder, "VERSIONS_KEPT", kept)
+    monkeypatch.setattr(table_folder, "LEFT_S", 0.0)
     folder = TableFolder.of(tables, "stats")
     most = 0
     for n in range(8 * kept):
@@ -121,3 +125,47 @@ def test_commits_without_files_are_forgotten_as_well(
         export(tables, "stats")
         assert len(TableFolder.of(tables, "stats").versions()) <= 2 * kept
     assert same_rows(tables, "stats") == 1
+
+
+def tidied(tables: Tables, held: Callable[[], None] = delta.nothing) -> set[str]:
+    """What is in the folder of the metadata of `stats` after it was tidied."""
+    folder = TableFolder.of(tables, "stats")
+    table = folder.loaded()
+    assert table is not None
+    folder.tidy(table, held)
+    return set(folder.store.sizes(f"{folder.name}/{METADATA}"))
+
+
+def test_a_manifest_that_another_process_may_be_about_to_commit_stays(tables: Path) -> None:
+    add_samples(tables, 0, 1)
+    export(tables, "stats")
+    metadata = tables / "iceberg" / "stats" / METADATA
+    present = {path.name for path in metadata.iterdir()}
+    committed = (metadata / "v2.metadata.json").stat().st_mtime
+    for name, age_s in (("young.avro", 0), ("old.avro", 2 * table_folder.LEFT_S)):
+        (metadata / name).touch()
+        os.utime(metadata / name, (committed - age_s, committed - age_s))
+    # Those that the table needs stay at any age.
+    for path in metadata.glob("snap-*.avro"):
+        os.utime(path, (0, 0))
+    with pytest.raises(PipelineError, match="lost"):
+        tidied(tables, lost)
+    assert (metadata / "old.avro").exists()
+    assert tidied(tables) == present | {"young.avro"}
+    assert same_rows(tables, "stats") == 1
+
+
+def test_an_object_store_is_tidied_by_its_own_clock(
+    remote: RemoteTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_samples(remote, 0, 1)
+    folder = TableFolder.of(remote, "stats")
+    left = f"{folder.name}/{METADATA}/left.avro"
+    assert folder.store.create(left, b"")
+    export(remote, "stats")
+    assert "left.avro" in tidied(remote)
+    monkeypatch.setattr(table_folder, "LEFT_S", 0.0)
+    with pytest.raises(PipelineError, match="lost"):
+        tidied(remote, lost)
+    assert "left.avro" not in tidied(remote)
+    assert same_rows(remote, "stats") == 1

@@ -82,6 +82,9 @@ class ObjectStore(Protocol):
         Only of those whose last part sorts behind `after`.
         """
 
+    def times(self, folder: str) -> dict[str, float]:
+        """Return when (s) each object directly below a folder was made, by the store's clock."""
+
     def folders(self, folder: str) -> list[str]:
         """Return the last part of the name of each folder directly below a folder, sorted."""
 
@@ -186,6 +189,15 @@ class FolderStore:
             with contextlib.suppress(FileNotFoundError):
                 if path.name > after and path.is_file():
                     found[path.name] = path.stat().st_size
+        return found
+
+    def times(self, folder: str) -> dict[str, float]:
+        """Return when (s) each object directly below a folder was made, by the store's clock."""
+        found = {}
+        for path in self._below(folder):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file():
+                    found[path.name] = path.stat().st_mtime
         return found
 
     def folders(self, folder: str) -> list[str]:
@@ -335,6 +347,14 @@ class RemoteStore:
                 found = self._store.list_with_delimiter(folder)["objects"]
         parts = ((each["path"].rpartition("/"), each["size"]) for each in found)
         return {name: size for (above, _, name), size in parts if above == folder}
+
+    def times(self, folder: str) -> dict[str, float]:
+        """Return when (s) each object directly below a folder was made, by the store's clock."""
+        with self._told():
+            found = self._store.list_with_delimiter(folder)["objects"]
+        return {
+            each["path"].rpartition("/")[2]: each["last_modified"].timestamp() for each in found
+        }
 
     def folders(self, folder: str) -> list[str]:
         """Return the last part of the name of each folder directly below a folder, sorted."""

@@ -107,7 +107,7 @@ def export(tables: Tables, name: str, held: Callable[[], None] = lambda: None) -
     if {**target.properties, **mark} != target.properties:
         try:
             added, removed = _refresh(target, (tables, name), source, mark, held)
-            _forget(target, folder)
+            _forget(target, folder, held)
         except CommitFailedException as error:
             raise PipelineError(f"{JOB} failed: {error}") from None
     else:
@@ -196,12 +196,13 @@ def _data_files(io: FileIO, metadata: TableMetadata, uris: Sequence[str]) -> lis
         return list(threads.map(lambda uri: parquet_file_to_data_file(io, metadata, uri), uris))
 
 
-def _forget(target: Table, folder: TableFolder) -> None:
+def _forget(target: Table, folder: TableFolder, held: Callable[[], None]) -> None:
     """Forget all but the last commits, now and then."""
     if table_folder.number_of(target) % table_folder.VERSIONS_KEPT:
         return
     by_age = sorted(target.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0)
     old = [snapshot.snapshot_id for snapshot in by_age[: -table_folder.VERSIONS_KEPT]]
     if old:
+        held()
         target.maintenance.expire_snapshots().by_ids(old).commit()
-    folder.tidy(target)
+    folder.tidy(target, held)

@@ -45,6 +45,8 @@ VERSION = re.compile(r"v(\d+)\.metadata\.json")
 HINT = "version-hint.text"
 VERSIONS_KEPT = 100
 """So many commits stay readable, until there are twice as many."""
+LEFT_S = 3600.0
+"""How much older than the last commit a file is that no process is going to commit."""
 
 
 @frozen
@@ -133,17 +135,24 @@ class TableFolder:
         """Return the URI of a commit's metadata."""
         return f"{self.location}/{METADATA}/v{number}.metadata.json"
 
-    def tidy(self, table: Table) -> None:
-        """Delete metadata that no commit which stays readable needs, and what crashed runs left."""
+    def tidy(self, table: Table, held: Callable[[], None]) -> None:
+        """Delete metadata that no commit which stays readable needs, and what crashed runs left.
+
+        `held` is called before each file is deleted. Manifests that were made shortly before the
+        table's last commit stay: a process that lost its lock may be about to commit them.
+        """
         last = number_of(table)
         needed = {each.manifest_list for each in table.snapshots()}
         for snapshot in table.snapshots():
             needed |= {each.manifest_path for each in snapshot.manifests(table.io)}
-        for name in self.store.sizes(f"{self.name}/{METADATA}"):
+        made = self.store.times(f"{self.name}/{METADATA}")
+        before = made[f"v{last}.metadata.json"] - LEFT_S
+        for name, at in made.items():
             uri = f"{self.location}/{METADATA}/{name}"
             match = VERSION.fullmatch(name)
             is_old = match is not None and int(match[1]) <= last - VERSIONS_KEPT
-            if is_old or (name.endswith(".avro") and uri not in needed):
+            if is_old or (name.endswith(".avro") and uri not in needed and at <= before):
+                held()
                 table.io.delete(uri)
 
     @property
