@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mdserver.pipeline.audit.archived import ArchivedUntil, already_reached
+from mdserver.pipeline.audit.archived import ArchivedUntil, with_reached
 from mdserver.pipeline.common.checkpoints import TopicPart
 
 pytestmark = pytest.mark.pipeline
@@ -42,9 +42,10 @@ def judged(
         ("n3", "/k", at(10)),
     ]
     frame = spark.createDataFrame(lacking, "node string, subject string, ts timestamp")
-    found = already_reached(frame, messages, ArchivedUntil(journals or {}, topics))
-    assert found.columns == frame.columns
-    return sorted((row.node, row.subject) for row in found.collect())
+    found = with_reached(frame, messages, ArchivedUntil(journals or {}, topics))
+    rows = found.select(*frame.columns, "reached").collect()
+    assert len(rows) == len(lacking)
+    return sorted((row.node, row.subject) for row in rows if row.reached)
 
 
 def test_a_partition_that_is_behind_is_waited_for(spark: Any) -> None:

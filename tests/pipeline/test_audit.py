@@ -468,18 +468,29 @@ def test_acked_and_not_archived(spark: Any) -> None:
         " epoch bigint, seq bigint, publisher string, number bigint",
     )
     archived = messages(spark).selectExpr("*", "'n1' as node")
-    lost = audit.acked_not_archived(published, archived, ArchivedUntil()).collect()
+    lost = audit.acked_not_archived(published, archived, ArchivedUntil())
+    lost = lost.where("reached").collect()
     assert sorted((row.history, row.subject, row.seq) for row in lost) == [
         ("h", "/a/c", 100),
         ("h", "/a/d", 5),
         ("other", "/a/b", 7),
     ]
     told = {"n1": at(102), "n2": at(1)}
-    lost = audit.acked_not_archived(published, archived, ArchivedUntil(told)).collect()
+    found = audit.acked_not_archived(published, archived, ArchivedUntil(told))
+    lost = found.where("reached").collect()
     assert sorted((row.history, row.subject, row.seq) for row in lost) == [
         ("h", "/a/b", 101),
         ("h", "/a/c", 100),
         ("other", "/a/b", 7),
+    ]
+    told = {"n1": at(1), "n2": at(1)}
+    found = audit.acked_not_archived(published, archived, ArchivedUntil(told))
+    rows = findings.of_unarchived(found).collect()
+    assert sorted((row.kind, row.member, row.subject, row.seq_lo, row.n) for row in rows) == [
+        ("acknowledged_not_archived", "n1", "/a/b", 7, 1),
+        ("acknowledged_not_archived", "n1", "/a/c", 100, 1),
+        ("unjudged", "n1", "/a/b", 101, 1),
+        ("unjudged", "n2", "/a/d", 5, 1),
     ]
 
 

@@ -28,7 +28,7 @@ from mdserver.journal.segments import StreamWriter
 from mdserver.limits import NS_PER_S
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.audit import findings
-from mdserver.pipeline.audit.archived import ArchivedUntil, already_reached
+from mdserver.pipeline.audit.archived import ArchivedUntil, with_reached
 from mdserver.pipeline.common import checkpoints, delta
 from mdserver.pipeline.common import tables as spark_tables
 from mdserver.pipeline.common.numbered import sealed
@@ -467,7 +467,7 @@ def test_what_is_judged_follows_the_source(
             checkpoints.topics_reached(tables, "messages"),
         )
         messages = spark_tables.frame(spark, tables, "messages")
-        return not already_reached(lacking, messages, until).isEmpty()
+        return bool(with_reached(lacking, messages, until).first()["reached"])
 
     for days, name in enumerate((topic, other, None)):
         lines = message_lines([Publication("/a", b"1")], days + 1, days * day_s, node="m1")

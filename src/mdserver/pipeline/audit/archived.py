@@ -29,23 +29,23 @@ class ArchivedUntil:
     topics: Mapping[TopicPart, int] = field(factory=dict)
 
 
-def already_reached(lacking: DataFrame, messages: DataFrame, until: ArchivedUntil) -> DataFrame:
-    """Return those rows with `node`, `subject` and `ts` up to which the archive has come.
+def with_reached(lacking: DataFrame, messages: DataFrame, until: ArchivedUntil) -> DataFrame:
+    """Return rows with `node`, `subject` and `ts`, and in `reached` whether the archive is so far.
 
     A member without any archived line, and that is in no topic, has come to its end.
     """
     told: Column = f.lit(None).cast("timestamp")
     for node, us in until.journals.items():
         told = f.when(f.col("node") == node, f.timestamp_micros(f.lit(us))).otherwise(told)
-    newest = {"reached": f.max("ts_server")}
+    newest = {"in_any": f.max("ts_server")}
     if until.topics:
         newest["in_journal"] = f.max(f.when(f.col("src_kind") == "journal", f.col("ts_server")))
     lines = messages.groupBy("node").agg(*(each.alias(name) for name, each in newest.items()))
     found = lacking.join(lines, "node", "left")
     found = found.withColumns({name: f.greatest(name, told) for name in newest})
-    by_journal = f.col("reached").isNull() | (f.col("ts") <= f.col("reached"))
+    by_journal = f.col("in_any").isNull() | (f.col("ts") <= f.col("in_any"))
     if not until.topics:
-        return found.where(by_journal).drop("reached")
+        return found.select(*lacking.columns, by_journal.alias("reached"))
     parts = _parts(messages, until.topics)
     least = parts.groupBy("node").agg(f.min("part_reached").alias("all_reached"))
     partitions = (
@@ -58,8 +58,8 @@ def already_reached(lacking: DataFrame, messages: DataFrame, until: ArchivedUnti
     there = f.when(f.col("part").isNull(), f.col("all_reached")).otherwise(f.col("part_reached"))
     by_topics = f.coalesce(f.col("ts") <= f.greatest(there, "in_journal"), f.lit(False))
     of_topics = f.col("all_reached").isNotNull()
-    judged = placed.where(f.when(of_topics, by_topics).otherwise(by_journal))
-    return judged.select(*lacking.columns)
+    reached = f.when(of_topics, by_topics).otherwise(by_journal)
+    return placed.select(*lacking.columns, reached.alias("reached"))
 
 
 def _parts(messages: DataFrame, topics: Mapping[TopicPart, int]) -> DataFrame:

@@ -68,9 +68,29 @@ def of_silent(silent: Silent) -> DataFrame:
 
 
 def of_unarchived(unarchived: DataFrame) -> DataFrame:
-    """Return the findings of acknowledged publications that the archive lacks."""
-    found = _places(unarchived, "acknowledged to its publisher")
-    return _formed(found, f.lit("acknowledged_not_archived"), member="node")
+    """Return the findings of acknowledged publications that the archive lacks.
+
+    Those to which it has not come are `unjudged`, in one finding for each subject.
+    """
+    found = _places(unarchived.where("reached"), "acknowledged to its publisher")
+    waiting = (
+        unarchived.where("not reached")
+        .groupBy("node", *verdicts.PLACE)
+        .agg(
+            f.min("seq").alias("seq_lo"),
+            f.max("seq").alias("seq_hi"),
+            f.count_distinct("seq").alias("n"),
+        )
+        .withColumns(
+            {
+                "verified": f.lit(True),
+                "reason": f.lit("acknowledged, and the archive has not come so far"),
+            }
+        )
+    )
+    return _formed(found, f.lit("acknowledged_not_archived"), member="node").unionByName(
+        _formed(waiting, f.lit(UNJUDGED), member="node")
+    )
 
 
 def of_differing(places: DataFrame) -> DataFrame:

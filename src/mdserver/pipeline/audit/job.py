@@ -78,6 +78,7 @@ def _audited(
     tell("receipts", delta.replace_frame(folder, "audit_verdicts", verdict))
     sums.unpersist()
     candidates = verdicts.uncovered(checked, once).persist(StorageLevel.DISK_ONLY)
+    persisted = [candidates, judged, once]
     parts = [
         findings.of_receipts(judged),
         findings.of_gaps(verdicts.find_gaps(checked, candidates)),
@@ -91,11 +92,12 @@ def _audited(
         published = tables.frame(spark, folder, "events_publish")
         until = _archived_until(folder, published)
         unarchived = verdicts.acked_not_archived(published, messages, until)
+        persisted.append(unarchived.persist(StorageLevel.DISK_ONLY))
         parts.append(findings.of_unarchived(unarchived))
     if tables.exists(folder, "quarantine"):
         parts.append(findings.of_holes(tables.frame(spark, folder, "quarantine")))
     tell("findings", delta.replace_frame(folder, "audit_findings", findings.united(parts)))
-    for kept in (candidates, judged, once):
+    for kept in persisted:
         kept.unpersist()
     result, found = _result(spark, folder)
     if page is not None:

@@ -33,7 +33,7 @@ session.
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from mdserver.pipeline.audit.archived import ArchivedUntil, already_reached
+from mdserver.pipeline.audit.archived import ArchivedUntil, with_reached
 from mdserver.pipeline.audit.ranges import located
 from mdserver.pipeline.common.rows import receipt_numbers
 
@@ -139,13 +139,14 @@ def acked_not_archived(
 ) -> DataFrame:
     """Return acknowledged publications (events of `events_publish`) that the archive lacks.
 
-    Those that a member acknowledged after what is archived of its journal are not judged, because
-    the archive has not come so far. Columns: node, history, subject, epoch, seq, publisher, number.
+    Of those that a member acknowledged after what is archived of its journal `reached` is false:
+    the archive has not come so far, and may get them. Columns: node, history, subject, epoch, seq,
+    publisher, number, reached.
     """
     acked = published.where("event = 'publish' and qos = 'GUARANTEED' and seq > 0")
     lacking = acked.join(messages.select(*PLACE, "seq"), [*PLACE, "seq"], "left_anti")
-    judged = already_reached(lacking, messages, until)
-    return judged.select("node", *PLACE, "seq", "publisher", "number").distinct()
+    found = with_reached(lacking, messages, until)
+    return found.select("node", *PLACE, "seq", "publisher", "number", "reached").distinct()
 
 
 def sums_at_ends(messages: DataFrame, receipts: DataFrame) -> DataFrame:
