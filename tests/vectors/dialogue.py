@@ -122,7 +122,8 @@ class Speaker:
     def _plain(self, event: Any) -> dict[str, Any]:
         if isinstance(event, Pong):
             module = msgspec.json if self._text else msgspec.msgpack
-            return {"op": "pong", "t": module.decode(event.t)}
+            told = msgspec.to_builtins(event.positions)
+            return {"op": "pong", "t": module.decode(event.t), "positions": told}
         return dict(json.loads(msgspec.json.encode(event)))
 
 
