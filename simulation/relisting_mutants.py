@@ -12,9 +12,9 @@ Names = tuple[str, ...]
 
 
 def named_anew(original: Callable[..., bool]) -> Any:
-    def name(self: Seeds, names: Names, *, settled: bool) -> bool:
+    def name(self: Seeds, names: Names, named: Mapping[str, Names], *, settled: bool) -> bool:
         self.next = ()
-        return original(self, names, settled=settled)
+        return original(self, names, named, settled=settled)
 
     return name
 
