@@ -513,9 +513,7 @@ class Node:
             self.outgoing.out.append(msg.ClosePeer(peer, reason))
             return
         if not hello.relists and self.seeds.changed:
-            # It would count majorities by the first list (`Membership.all_relist`).
-            reason = f"{peer} is of an earlier version, and does not know that the seeds changed"
-            self.outgoing.out.append(msg.ClosePeer(peer, reason))
+            self.relisting.shut_out(peer)
             return
         for name in hello.linked:
             if self.members.stranger(name):

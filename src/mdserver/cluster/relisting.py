@@ -112,10 +112,7 @@ class Relisting(MemberPart):
             self._outgoing.out.append(PeerDiscovered(name))
         for name in self._outgoing.linked:
             if not self._members.peers[name].relists:
-                reason = (
-                    f"{name} is of an earlier version, and does not know that the seeds changed"
-                )
-                self._outgoing.out.append(ClosePeer(name, reason))
+                self.shut_out(name)
         self._outgoing.log("seeds changed", number=number, seeds=", ".join(names))
         for group in self.groups.coordinated:
             coordinator = group.coordinator
@@ -124,6 +121,11 @@ class Relisting(MemberPart):
             if coordinator.state in {CoordinatorState.PRE_VOTING, CoordinatorState.PREPARING}:
                 group.ballots.depose()
         self._storage.store()
+
+    def shut_out(self, peer: str) -> None:
+        """Close the link to a member that would count majorities by the first list."""
+        reason = f"{peer} is of an earlier version, and does not know that the seeds changed"
+        self._outgoing.out.append(ClosePeer(peer, reason))
 
     # Names
 
@@ -225,7 +227,7 @@ class Relisting(MemberPart):
         self._carry_out()
         joined = self._join()
         self._elect_anew()
-        if self.settled and self._settled < seeds.number:
+        if self._settled < seeds.number and self.settled:
             self._settled = seeds.number
             self._outgoing.log("seeds settled", number=seeds.number)
         self._leave()
@@ -366,15 +368,13 @@ class Relisting(MemberPart):
             self._name(names)
 
     def _takes_part(self, member: str) -> bool:
-        """Return whether a member that is to become a seed votes as one would, and notes that.
+        """Return whether a member in sight that is to become a seed votes as one would.
 
         It is admitted on its disk by then: with the name of the list others note its incarnation,
         and a record that does not say so would look like one after a loss.
         """
         peer = self._members.peers.get(member)
-        if peer is None:
-            return self.groups[0].acceptor is not None
-        return peer.takes_part and not peer.not_voting and peer.admitted
+        return peer is not None and peer.takes_part and not peer.not_voting and peer.admitted
 
     def hinders(self, names: tuple[str, ...]) -> str | None:
         """Return why this member must not name a list now, though the list is right; or None."""

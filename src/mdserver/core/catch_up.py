@@ -382,7 +382,11 @@ class CatchUp:
         session = subscription.session
         if subscription.pattern is not None or subscription.renews:
             return
-        if any(pattern.conflation for pattern in (session.patterns or {}).values()):
+        patterns = session.patterns or {}
+        self._work.left -= len(
+            patterns
+        )  # a session may have a thousand, and ask for ten times that
+        if any(pattern.conflation for pattern in patterns.values()):
             return
         state = self._cache.find(subject)
         if state is not None and state.seq:
