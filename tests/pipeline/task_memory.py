@@ -95,10 +95,8 @@ def main() -> int:
 
 
 def tasks_of(folder: Path) -> Iterator[Task]:
-    """The tasks of a run, from its event log."""
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file():
-            continue
+    """The tasks of a run, from its event log, beside which Hadoop puts files of checksums."""
+    for path in sorted(folder.rglob("events_*")):
         for line in path.read_text(encoding="utf-8").splitlines():
             event: dict[str, Any] = json.loads(line)
             if event["Event"] == "SparkListenerTaskEnd":
