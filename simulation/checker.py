@@ -4,12 +4,20 @@ phantom          delivered or acknowledged, but never published, or surely refus
 fork             two publications at one position, or one position's epoch told differently
 duplicate        one publication at two positions of a history
 order            a client's view of a subject went back
-skip             a client's view left positions out without being told, by a snapshot too
+skip             a client's view left positions out without being told, by a snapshot too; or its
+                 first message is not the first since its subscription was confirmed
 lost             acknowledged, but a settled subscriber never came as far
 real time        acknowledged before another was published, but placed after it
 publisher order  one publisher's publications to a subject placed against their numbers
 disclosed loss   a reset or a gap while a majority of seeds stayed normal, but for gaps of more
                  messages than caches keep
+
+A client that was confirmed for a subject that had nothing to bring misses nothing from then on, in
+that session and in those that follow. Members do not promise that of subjects of a pattern, of a
+subscription that renews a live one, of an exact one in a session with a conflating pattern, nor
+with Kafka as the backplane of a subject without a message; and a client that pauses drops what it
+is brought. Of none of them there is a `Confirmed` (`Recorder.confirmed`). A subscription that
+conflates is confirmed, but a message of it stands for those before it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,6 +26,7 @@ from attrs import define, field, frozen
 
 from simulation.history import (
     Acked,
+    Confirmed,
     Delivered,
     Event,
     Gap,
@@ -61,6 +70,7 @@ class View:
     fresh: bool = True  # the next message may have any position
     missing: int = 0  # up to here messages are gone that were not promised, or told to be missing
     told: bool = False  # by a gap, and nothing has come since
+    confirmed: Confirmed | None = None  # and no message has come since, nor word of a loss
 
 
 @define
@@ -84,6 +94,9 @@ class Checker:
     delivered: int = 0
     steps: dict[tuple[str, str, str, int, int], None] = field(factory=dict)
     """Client, history id, subject, and two positions between which it was told that nothing is."""
+    firsts: list[tuple[Confirmed, Delivered, int]] = field(factory=list)
+    """Confirmed subscriptions, the first message that came of each, in whichever session, and up to
+    where messages are missing of which the client was told before it was confirmed."""
 
     def _violate(self, kind: str, what: str) -> None:
         assert kind in CLASSES
@@ -101,6 +114,8 @@ class Checker:
                     self.refused[event.publication] = None
             case Subscribed():
                 self.views[event.client, event.subject] = View(missing=event.gone)
+            case Confirmed():
+                self._confirmed(event)
             case Delivered():
                 self._delivered(event)
             case Gap():
@@ -134,6 +149,15 @@ class Checker:
         numbered = (event.history, event.subject)
         self.newest[numbered] = max(event.seq, self.newest.get(numbered, 0))
 
+    def _confirmed(self, event: Confirmed) -> None:
+        """A client without a message of the subject waits for the first one.
+
+        It may be confirmed again in later sessions: what counts is the first time.
+        """
+        view = self.views.setdefault((event.client, event.subject), View())
+        if view.fresh and view.confirmed is None:
+            view.confirmed = event
+
     def _delivered(self, event: Delivered) -> None:
         self.delivered += 1
         if not event.snapshot:
@@ -163,18 +187,22 @@ class Checker:
                 self._violate("skip", f"{named}: {how}{event.seq} after {view.seq}")
             elif not event.snapshot and event.seq == view.seq:
                 self._violate("duplicate", f"{named}: {event.epoch}/{event.seq} came twice")
+        # A message of a conflating subscription stands for those before it, for the first ones too.
+        if view.confirmed is not None and not event.conflated:
+            self.firsts.append((view.confirmed, event, view.missing))
         view.history, view.epoch, view.seq = event.history, event.epoch, event.seq
         view.fresh = view.told = False
+        view.confirmed = None
 
     def _told(self, event: Gap | Reset, what: str) -> None:
         view = self.views.setdefault((event.client, event.subject), View())
         if self.majority_kept and not self._evicted(view, event):
             self._violate("disclosed loss", f"{event.client} was told of {what} on {event.subject}")
-        view.fresh = True
+        view.fresh, view.confirmed = True, None
         # The snapshot that follows may be older than the end of what is missing: the member never
         # had that itself, and it stays missing behind the snapshot.
         view.told = isinstance(event, Gap) and event.seq > 0
-        view.missing = max(view.missing, event.seq) if isinstance(event, Gap) else 0
+        view.missing = max(view.missing, event.seq) if isinstance(event, Gap) and event.seq else 0
         if isinstance(event, Gap) and not event.seq:
             view.history = ""  # a reset, under whose history nothing has come yet
 
@@ -182,6 +210,8 @@ class Checker:
         """Return whether caches cannot hold what the client has missed any more."""
         if self.cached is None or isinstance(event, Reset):
             return False
+        if view.confirmed is not None and view.confirmed.history:
+            return event.seq - view.confirmed.seq > self.cached
         if view.fresh or event.client in self.restless:
             return True  # it asked from an earlier position than it has by now
         return event.seq - view.seq > self.cached
@@ -215,6 +245,8 @@ class Checker:
             for numbered, about, seq in self.at_place:
                 if (numbered, about) == (history, subject) and before < seq < behind:
                     self._violate("skip", f"{client} on {subject}: {behind} after {before}")
+        for confirmed, first, missing in self.firsts:
+            self._passed_over(confirmed, first, missing)
         by_subject: dict[tuple[str, str], list[Acked]] = {}
         for acked in self.acked.values():
             by_subject.setdefault((acked.history, acked.subject), []).append(acked)
@@ -223,6 +255,26 @@ class Checker:
             self._real_time(alike)
             self._publisher_order(alike)
         return self.violations
+
+    def _passed_over(self, confirmed: Confirmed, first: Delivered, missing: int) -> None:
+        """What is between a confirmation and the first message had to come, or word of its loss.
+
+        That is what was published after the confirmation, and what stands behind the position that
+        the client was told with it.
+        """
+        for (history, subject, seq), (publication, _) in self.at_place.items():
+            if (history, subject) != (first.history, first.subject):
+                continue
+            if not missing < seq < first.seq:
+                continue
+            known = self.published.get(publication)
+            later = known is not None and known.at > confirmed.at
+            if later or (history == confirmed.history and seq > confirmed.seq):
+                self._violate(
+                    "skip",
+                    f"{first.client} on {subject}: {first.seq} came first after it was confirmed, "
+                    f"and {publication} at {seq} did not come",
+                )
 
     def _lost(self) -> None:
         newest: dict[tuple[str, str], Acked] = {}

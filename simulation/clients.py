@@ -52,6 +52,7 @@ class Client:
             values.DeliverMessages: self._messages,
             values.Notify: self._notified,
             values.Published: self._result,
+            values.Subscribed: self._confirmed,
             values.Stopped: self._away,
             values.Refused: self._away,
         }
@@ -134,6 +135,10 @@ class Client:
         """Subscribe for good."""
         self.recorder.subscribed(self.world.heap.now, subjects)
         self.do(self.core.subscribe(subjects))
+
+    def _confirmed(self, output: values.Subscribed) -> None:
+        now, known = self.world.heap.now, self.core.positions.get
+        self.recorder.confirmed(now, output.subjects, known)
 
     def _result(self, output: values.Published) -> None:
         self.recorder.result(self.world.heap.now, self.core.positions.history, output.result)

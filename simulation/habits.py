@@ -83,6 +83,11 @@ class Restless(Client):
                 self.recorder.positions.clear()
                 self.subscribe(self.world.subjects)
 
+    def _confirmed(self, output: values.Subscribed) -> None:
+        # It paused before that: what it was brought was dropped, and comes anew when it goes on.
+        if not self.stopped:
+            super()._confirmed(output)
+
     def _messages(self, output: values.DeliverMessages) -> None:
         conflated = self.kind == "conflation"
         now, history = self.world.heap.now, self.core.positions.history

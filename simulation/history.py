@@ -62,6 +62,21 @@ class Subscribed:
 
 
 @frozen
+class Confirmed:
+    """A client's subscription was confirmed, and it had no message of this very subject yet.
+
+    From here on it misses nothing without being told. `seq` of `history` is where the subject stood
+    by what the client knows, 0 if it knows nothing of that.
+    """
+
+    at: int
+    client: str
+    subject: str
+    history: str = ""
+    seq: int = 0
+
+
+@frozen
 class Delivered:
     """A message reached an application; duplicates by position are dropped before that.
 
@@ -110,11 +125,11 @@ class Settled:
     subject: str
 
 
-Event = Published | Acked | Refused | Subscribed | Delivered | Gap | Reset | Settled
+Event = Published | Acked | Refused | Subscribed | Confirmed | Delivered | Gap | Reset | Settled
 
 KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
-    for kind in (Published, Acked, Refused, Subscribed, Delivered, Gap, Reset, Settled)
+    for kind in (Published, Acked, Refused, Subscribed, Confirmed, Delivered, Gap, Reset, Settled)
 }
 
 

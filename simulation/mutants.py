@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
+from mdserver.client.core.positions import Positions
 from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing, Voter
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
@@ -426,6 +427,20 @@ def those_unlisted_are_dropped(original: Callable[..., None]) -> Any:
     return relist
 
 
+def nothing_is_told_of_where_subjects_stood(_: object) -> Any:
+    def tell_begun(*_: object) -> None:
+        pass
+
+    return tell_begun
+
+
+def where_subjects_stood_is_passed_over(_: object) -> Any:
+    def begin(*_: object) -> None:
+        pass
+
+    return begin
+
+
 def mutant(title: str, owner: type, name: str, make: Wrap) -> Mutant:
     """A bug of one function that crowded plans with all kinds of faults bring to light."""
     return Mutant(title, ((owner, name, make),), profiles.crowded)
@@ -569,6 +584,16 @@ ALL = (
         "a coordinator whose epoch is over is not told",
         ((Transfer, "compare", the_end_of_an_epoch_is_not_told),),
         stored("stranded-successor"),
+    ),
+    Mutant(
+        "a member does not tell where a subject without messages stood",
+        ((CatchUp, "_tell_begun", nothing_is_told_of_where_subjects_stood),),
+        profiles.first_messages,
+    ),
+    Mutant(
+        "a client passes over where a subject without messages stood",
+        ((Positions, "begin", where_subjects_stood_is_passed_over),),
+        profiles.first_messages,
     ),
     *RARE,
     *OF_VERSIONS,

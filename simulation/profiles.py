@@ -145,6 +145,23 @@ def short_lived(seed: int) -> Plan:
     return evolve(plan, idle=NS_PER_S, subjects=4, subscribers=3, log_kept=4, recorded=recorded)
 
 
+def first_messages(seed: int) -> Plan:
+    """Subscribers lose their connections while subjects get their first messages, a few at once."""
+    rng = random.Random(f"first messages {seed}")
+    subjects = 12
+    faults, sendings = [], []
+    for subject in range(subjects):
+        begins = 3 * NS_PER_S + subject * 400 * NS_PER_MS
+        cut = begins - rng.randint(0, 100) * NS_PER_MS
+        faults.append(Fault(cut, "client-cut", 0, 0, 0, 3 + rng.randrange(2)))
+        sendings += [
+            Sending(begins + rng.randint(0, 100) * NS_PER_MS, rng.randrange(3), subject)
+            for _ in range(rng.choice((1, 3, 5)))
+        ]
+    plan = small(seed, 9 * NS_PER_S, faults, sendings)
+    return evolve(plan, subjects=subjects, subscribers=2, groups=rng.choice((1, 4)))
+
+
 def joining(seed: int) -> Plan:
     """A member that is no seed starts again and again, while every member coordinates groups.
 

@@ -7,10 +7,13 @@ same events of both. A publication's content is the name by which the history kn
 from collections.abc import Callable, Iterable
 
 from mdserver.client.core.values import Notice, Notification, PublishResult
+from mdserver.core.commands import PositionAfter
 from mdserver.core.events import MessageEvent, StatusName
 from mdserver.core.message import MessageType
+from mdserver.core.subjects import parse_interest
 from simulation.history import (
     Acked,
+    Confirmed,
     Delivered,
     Event,
     Gap,
@@ -40,6 +43,29 @@ class Recorder:
         """The application subscribes without positions."""
         for subject in subjects:
             self._see(Subscribed(now, self.name, subject))
+
+    def confirmed(
+        self,
+        now: int,
+        subjects: Iterable[str],
+        known: Callable[[str], PositionAfter | None],
+    ) -> None:
+        """Subscriptions were confirmed; `known` is where a subject stood, as the client knows.
+
+        Of these no position is told, so they must not be handed over: subscriptions that renew a
+        live one, exact ones of a session with a conflating pattern, and with Kafka as the backplane
+        subjects without a message (`core.catch_up`). Nor those of a client that paused: it drops
+        what it is brought. Subjects of patterns are left out here:
+        patterns are confirmed by their own text, which names no subject.
+        """
+        for subject in subjects:
+            pattern = parse_interest(subject, segments_min=1)
+            if pattern is not None or subject in self.positions:
+                continue
+            at = known(subject)
+            self._cover("confirmed without a message")
+            history, seq = ("", 0) if at is None else (at.history, at.seq)
+            self._see(Confirmed(now, self.name, subject, history, seq))
 
     def published(
         self, now: int, number: int, publication: str, subject: str, *, once: bool = True

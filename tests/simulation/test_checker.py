@@ -2,9 +2,11 @@
 
 import pytest
 
+from mdserver.core.commands import PositionAfter
 from simulation.checker import CLASSES, Checker, check
 from simulation.history import (
     Acked,
+    Confirmed,
     Delivered,
     Event,
     Gap,
@@ -16,6 +18,7 @@ from simulation.history import (
     event_of,
     line_of,
 )
+from simulation.recording import Recorder
 
 
 def published(at: int, name: str, number: int = 0) -> Published:
@@ -69,6 +72,22 @@ BAD: dict[str, list[list[Event]]] = {
             published(1, "p"),
             delivered(2, "p", 1),
             Delivered(3, "c", "q", "/a/b", "h", 1, 3, snapshot=True),
+        ],
+        [
+            Subscribed(0, "c", "/a/b"),
+            Confirmed(1, "c", "/a/b"),
+            published(2, "p"),
+            published(3, "q"),
+            acked(4, "p", 1),
+            Delivered(5, "c", "q", "/a/b", "h", 1, 2, snapshot=True),
+            acked(6, "q", 2),
+        ],
+        [
+            published(1, "p"),
+            acked(2, "p", 4),
+            Confirmed(3, "c", "/a/b", "h", 3),
+            published(4, "q"),
+            delivered(5, "q", 5),
         ],
     ],
     "lost": [
@@ -181,8 +200,85 @@ def test_subscribing_anew_starts_anywhere() -> None:
     assert check(events) == []
 
 
+CONFIRMED = [
+    Confirmed(1, "c", "/a/b", "h", 3),
+    published(2, "p"),
+    published(2, "q"),
+    acked(3, "p", 4),
+]
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        [delivered(4, "p", 4)],
+        [Gap(4, "c", "/a/b", 4)],
+        [Gap(4, "c", "/a/b", 4), Confirmed(5, "c", "/a/b", "h", 3)],
+        [Reset(4, "c", "/a/b", "i")],
+        [Subscribed(4, "c", "/a/b")],
+    ],
+    ids=["it came", "a gap", "a gap, confirmed again", "a reset", "subscribed anew"],
+)
+def test_what_follows_a_confirmation_comes_or_is_told_to_be_missing(between: list[Event]) -> None:
+    assert check([*CONFIRMED, *between, delivered(6, "q", 5)], majority_kept=False) == []
+
+
+def test_a_message_that_conflates_stands_for_those_since_the_confirmation() -> None:
+    first = Delivered(6, "c", "q", "/a/b", "h", 1, 5, snapshot=True, conflated=True)
+
+    assert check([*CONFIRMED, first]) == []
+
+
+def test_a_second_confirmation_does_not_excuse_what_came_before_it() -> None:
+    again = Confirmed(4, "c", "/a/b")
+    found = check([*CONFIRMED, again, delivered(6, "q", 5)])
+
+    assert [violation.kind for violation in found] == ["skip"]
+
+
+@pytest.mark.parametrize(("last", "kinds"), [(6, ["disclosed loss"]), (7, [])])
+def test_a_gap_is_measured_from_where_a_confirmed_subject_stood(
+    last: int, kinds: list[str]
+) -> None:
+    checker = Checker(cached=3)
+    for event in [Confirmed(1, "c", "/a/b", "h", 3), Gap(2, "c", "/a/b", last)]:
+        checker.see(event)
+
+    assert [violation.kind for violation in checker.violations] == kinds
+
+
+def test_what_was_missing_of_another_history_excuses_nothing() -> None:
+    events = [
+        Gap(1, "c", "/a/b", 7),
+        Gap(2, "c", "/a/b", 0),
+        published(3, "p"),
+        published(3, "q"),
+        delivered(4, "p", 1),
+        delivered(5, "q", 3),
+    ]
+
+    assert [v.kind for v in check(events, majority_kept=False)] == ["skip"]
+
+
+def test_only_subjects_without_a_message_are_confirmed_and_no_patterns() -> None:
+    seen: list[Event] = []
+    recorder = Recorder("c", seen.append, lambda _: None)
+    recorder.positions["/a/b"] = ("h", 1, 7)
+    known = {"/a/c": PositionAfter("h", 1, 4)}
+
+    recorder.confirmed(5, ["/a/*", "/a/b", "/a/c", "/a/d"], known.get)
+
+    assert seen == [Confirmed(5, "c", "/a/c", "h", 4), Confirmed(5, "c", "/a/d")]
+
+
 def test_a_history_is_the_same_after_it_was_written_as_lines() -> None:
-    events = [*GOOD, Gap(1, "c", "/a/b", 3), Reset(2, "c", "/a/b", "h2"), Refused(3, "p", False)]
+    events = [
+        *GOOD,
+        *CONFIRMED,
+        Gap(1, "c", "/a/b", 3),
+        Reset(2, "c", "/a/b", "h2"),
+        Refused(3, "p", False),
+    ]
     assert [event_of(line_of(event)) for event in events] == events
     with pytest.raises(ValueError, match="no event of a history"):
         event_of('{"event": "Nothing"}')
