@@ -33,19 +33,19 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml $(NATIVE) | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(VENV)/.run $(VENV)/.demo $@
 
-# Jars that no Python package carries: a Kafka broker for the tests, and Spark's Kafka connector.
+# Jars that no Python package carries: a Kafka broker for the tests, what Spark needs for Kafka and S3.
 build/jvm/.done: jvm/pom.xml
 	@if ! command -v mvn > /dev/null; then \
 	  echo "NO KAFKA: Maven is not installed (Debian: apt-get install maven openjdk-17-jdk-headless)." >&2; \
 	  test -z "$${CI:-}"; exit; \
 	fi; \
 	rm -rf build/jvm; \
-	for part in broker spark; do \
+	for part in broker spark s3a; do \
 	  mvn -q -B -f jvm/pom.xml -P $$part dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/jvm/$$part; \
 	done; \
 	touch $@
 
-jars: build/jvm/.done ## fetch Spark's Kafka connector (build/jvm/spark), and a broker for the tests
+jars: build/jvm/.done ## fetch for Spark Kafka (build/jvm/spark) and S3 (build/jvm/s3a), and a broker for the tests
 
 run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:8800
 	@echo "Open http://127.0.0.1:8800/ in a browser, or try in two other terminals:"

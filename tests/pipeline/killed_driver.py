@@ -110,8 +110,9 @@ def archive_topic(source: str, tables: str, checkpoints: str) -> None:
     topic = KafkaSource(parts.netloc, [parts.path[1:]], records_per_batch=RECORDS)
     store = object_store.opened(tables)
     assert isinstance(store, RemoteStore)
+    place = checkpoints if object_store.is_uri(checkpoints) else Path(checkpoints)
     archive_job.run_archive(
-        spark, topic, RemoteTables(store), lambda _: None, once=True, spark_place=Path(checkpoints)
+        spark, topic, RemoteTables(store), lambda _: None, once=True, spark_place=place
     )
     spark.stop()
 

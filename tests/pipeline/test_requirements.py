@@ -46,6 +46,10 @@ def test_kafka_jars(tmp_path: Path) -> None:
     jar = tmp_path / "spark-sql-kafka-0-10_2.13-4.2.0.jar"
     jar.write_bytes(b"")
     assert requirements.kafka_jars({name: str(tmp_path)}) == [jar]
+    more = tmp_path / "more" / "hadoop-aws-3.5.0.jar"
+    more.parent.mkdir()
+    more.write_bytes(b"")
+    assert requirements.kafka_jars({name: f"{more.parent}:{tmp_path}"}) == [more, jar]
 
 
 def test_the_extra_is_there() -> None:

@@ -1,6 +1,7 @@
 """The settings of Spark that jobs have by default."""
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +39,13 @@ def test_a_collector_is_chosen_unless_the_user_chose_one(
     """A JVM with two collectors does not start."""
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", environment)
     assert (session.COLLECTOR in session._java_options(job, given)) == collector
+
+
+def test_jars_of_the_command_line_do_not_replace_those_of_the_source() -> None:
+    jars = [Path("a.jar"), Path("b.jar")]
+    assert session._with_jars(jars, {}) == {"spark.jars": "a.jar,b.jar"}
+    given = {"spark.jars": "c.jar", "spark.x": "1"}
+    assert session._with_jars(jars, given) == {"spark.jars": "a.jar,b.jar,c.jar", "spark.x": "1"}
 
 
 @pytest.mark.parametrize("embedded", [True, False])

@@ -51,16 +51,18 @@ def check_java(environment: Mapping[str, str]) -> None:
 
 
 def kafka_jars(environment: Mapping[str, str]) -> list[Path]:
-    """Return the jars of Spark's Kafka connector, from the folder that MDSERVER_SPARK_JARS names.
+    """Return the jars of the folders that MDSERVER_SPARK_JARS names, separated as in PATH.
 
-    Raises PipelineError if the variable is missing or the folder lacks the connector.
+    Spark's Kafka connector is there, and perhaps a file system for checkpoints. Raises
+    PipelineError if the variable is missing or no folder has the connector.
     """
-    folder = environment.get(JARS_VARIABLE)
-    if not folder:
+    folders = environment.get(JARS_VARIABLE)
+    if not folders:
         raise PipelineError(
             f"reading Kafka needs Spark's connector: set {JARS_VARIABLE} to the folder of its jars"
             " (docs/pipeline.md says how to make it)"
         )
-    if not list(Path(folder).glob(CONNECTOR)):
-        raise PipelineError(f"{JARS_VARIABLE}: {folder} holds no {CONNECTOR}")
-    return sorted(Path(folder).glob("*.jar"))
+    places = [Path(folder) for folder in folders.split(os.pathsep) if folder]
+    if not any(jar for place in places for jar in place.glob(CONNECTOR)):
+        raise PipelineError(f"{JARS_VARIABLE}: {folders} holds no {CONNECTOR}")
+    return [jar for place in places for jar in sorted(place.glob("*.jar"))]

@@ -30,6 +30,9 @@ SETTINGS = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.files.maxPartitionBytes": str(TASK_BYTES),
+    # By default it takes minutes until a wrong address of an object store is an error.
+    "spark.hadoop.fs.s3a.attempts.maximum": "3",
+    "spark.hadoop.fs.s3a.retry.limit": "3",
 }
 """Of all jobs, wherever they run."""
 STREAM_SETTINGS = {
@@ -97,7 +100,8 @@ def start(
 
     Embedded, everything runs in a JVM of this process and listens on the loopback address alone.
     Those of `settings_of` apply unless `spark-submit` has others; `given` are the settings of the
-    command line, which override all others. `jars` are loaded in an embedded session only.
+    command line, which override all others. `jars` are loaded in an embedded session only, beside
+    those that are given.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(f"mdserver-{job}")
@@ -116,7 +120,7 @@ def start(
         }
         builder = builder.master("local[*]")
         if jars:
-            settings["spark.jars"] = ",".join(str(jar) for jar in jars)
+            given = _with_jars(jars, given or {})
     for name, value in (settings | dict(given or {})).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
@@ -127,6 +131,12 @@ def start(
     # What Ctrl-C interrupts while py4j waits for an answer, it logs to the root logger instead.
     logging.getLogger().addFilter(_is_no_interrupt)
     return spark
+
+
+def _with_jars(jars: Sequence[Path], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of the command line with these jars before those that they name."""
+    listed = [*map(str, jars), given.get("spark.jars", "")]
+    return {**given, "spark.jars": ",".join(filter(None, listed))}
 
 
 def _java_options(job: str, given: Mapping[str, str]) -> str:

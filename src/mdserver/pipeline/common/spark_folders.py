@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from mdserver.pipeline.common import object_store
-from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.requirements import JARS_VARIABLE, PipelineError
 
 
 class SparkFolders(Protocol):
@@ -72,8 +72,8 @@ class RemoteFolders:
             self._files: Any = self._path(self._place).getFileSystem(configuration)
         except Py4JJavaError as error:
             raise PipelineError(
-                f"{place}: Spark has no file system for it ({_reason(error)}): give its jars by"
-                " --spark-option spark.jars=..., or a folder that is mounted"
+                f"{place}: Spark has no file system for it ({_reason(error)}): {_remedy(place)}, or"
+                " give a folder that is mounted"
             ) from None
 
     def path(self, name: str) -> str:
@@ -100,6 +100,16 @@ class RemoteFolders:
 
     def _path(self, text: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(text)
+
+
+def _remedy(place: str) -> str:
+    """Return what to do so that Spark has the file system of a URI."""
+    scheme = place.partition("://")[0]
+    if scheme == "s3":
+        return "Hadoop calls it s3a://"
+    if scheme == "s3a":
+        return f"`make jars` fetches its jars: name build/jvm/s3a as well in {JARS_VARIABLE}"
+    return "give its jars by --spark-option spark.jars=..."
 
 
 def _reason(error: Py4JJavaError) -> str:
