@@ -15,8 +15,7 @@ from rich.table import Table
 from mdserver.cli.forms import format_option, print_result
 from mdserver.cli.monitor import MonitorError, ask, monitor_options
 
-HAND_OVER_TIMEOUT_S = 60.0
-CHANGE_TIMEOUT_S = 60.0
+ORDER_TIMEOUT_S = 60.0
 GIVEN_UP_S = 35.0
 """An order that has not begun is given up after 30 s (`cluster/relisting.py`)."""
 POLL_S = 0.2
@@ -112,21 +111,38 @@ def act(action: str, monitor: str, credentials: Path | None, member: str, force:
     return ask(monitor, credentials, "POST", f"/cluster/{action}{query}")
 
 
+def order_options(answer: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add what commands have in common that order something of a member, and wait until it is done.
+
+    `answer` is the help of `--format`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        options = (
+            click.argument("member"),
+            click.option("--no-wait", is_flag=True, help="Do not wait until it is done."),
+            click.option(
+                "--timeout",
+                type=click.FloatRange(min=0),
+                default=ORDER_TIMEOUT_S,
+                show_default=True,
+                metavar="SECONDS",
+                help="For how long to wait.",
+            ),
+            monitor_options,
+            format_option(answer),
+        )
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
 @command.command("drain")
-@click.argument("member")
 @click.option("--undo", is_flag=True, help="Give it its share of the groups back.")
 @click.option("--force", is_flag=True, help="Even if the seeds that are left are no majority.")
-@click.option("--no-wait", is_flag=True, help="Do not wait until all its groups are handed over.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=HAND_OVER_TIMEOUT_S,
-    show_default=True,
-    metavar="SECONDS",
-    help="For how long to wait.",
-)
-@monitor_options
-@format_option("A sentence, or a JSON object: member, action, and groups that are left, if known.")
+@order_options("A sentence, or a JSON object: member, action, and groups that are left, if known.")
 def drain(
     member: str,
     undo: bool,
@@ -182,25 +198,9 @@ def wait_handed_over(monitor: str, credentials: Path | None, member: str, timeou
             time.sleep(POLL_S)
 
 
-def seeds_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what the commands that change the seeds have in common."""
-    options = (
-        click.argument("member"),
-        click.option("--no-wait", is_flag=True, help="Do not wait until it is done."),
-        click.option(
-            "--timeout",
-            type=click.FloatRange(min=0),
-            default=CHANGE_TIMEOUT_S,
-            show_default=True,
-            metavar="SECONDS",
-            help="For how long to wait.",
-        ),
-        monitor_options,
-        format_option("A sentence, or a JSON object: member, action, and the list of seeds."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+seeds_options = order_options(
+    "A sentence, or a JSON object: member, action, and the list of seeds."
+)
 
 
 @command.command("add-seed")
