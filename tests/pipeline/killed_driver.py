@@ -10,6 +10,7 @@ process ends with status 0 only if it never came to its point.
 import os
 import resource
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,20 @@ BATCH = 2
 of a topic are counted from 0, so two come through."""
 RECORDS = 100
 """The most records of a batch of a topic."""
+TIMEOUT_S = 900
+
+
+def run(point: str, *places: str) -> "subprocess.CompletedProcess[str]":
+    """Run this program until it ends; `places` are its arguments after the point."""
+    return subprocess.run(
+        [sys.executable, __file__, point, *places],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
 
 
 def die() -> None:

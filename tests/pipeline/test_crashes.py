@@ -1,8 +1,6 @@
 """kill -9 of the driver, wherever it hurts: then the archive equals the journal, row by row."""
 
 import signal
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,12 +15,11 @@ from mdserver.journal import segments
 from mdserver.journal.rows import MessageRow
 from mdserver.pipeline.common import delta
 
+from . import killed_driver
 from .conftest import message_lines, run_archive, write_lines
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
-DRIVER = Path(__file__).parent / "killed_driver.py"
-TIMEOUT_S = 900
 SEGMENTS, ROWS = 3, 120
 NO_ROW = b"{no row"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,15 +56,7 @@ def test_the_archive_equals_the_journal(
     spark: Any, tmp_path: Path, journal: Path, point: str, status: int, batches: int
 ) -> None:
     tables = tmp_path / "tables"
-    killed = subprocess.run(
-        [sys.executable, str(DRIVER), point, str(journal), str(tables)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    killed = killed_driver.run(point, str(journal), str(tables))
     assert killed.returncode == status, killed.stdout
     assert len(archived(tables)) == batches * ROWS
     left_behind = point in {"before the commit", "between two tables", "while compacting"}

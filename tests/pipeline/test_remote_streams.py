@@ -1,8 +1,6 @@
 """Topics archived into an object store: Spark's checkpoint is in a folder, the tables are not."""
 
 import signal
-import subprocess
-import sys
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -22,13 +20,12 @@ from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import KafkaSource
 from tests.live_kafka import LiveKafka
 
+from . import killed_driver
 from .conftest import message_lines
 from .killed_driver import RECORDS
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
-DRIVER = Path(__file__).parent / "killed_driver.py"
-TIMEOUT_S = 900
 SUBJECTS = 6
 BATCHES = 5
 
@@ -80,15 +77,7 @@ def test_a_kill_and_a_restart(
     topic, place = f"{tmp_path.name}.messages", tmp_path / "checkpoints"
     count = produce(kafka, topic)
     source = f"kafka://{kafka.servers}/{topic}"
-    killed = subprocess.run(
-        [sys.executable, str(DRIVER), point, source, str(remote), str(place)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    killed = killed_driver.run(point, source, str(remote), str(place))
     assert killed.returncode == -signal.SIGKILL, killed.stdout
     assert numbers(remote) == list(range(batches * (RECORDS - 1)))
     topics = KafkaSource(kafka.servers, [topic], records_per_batch=RECORDS)
