@@ -38,7 +38,7 @@ from mdserver.cluster.messages import (
 from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.transfer import Transfer
 from mdserver.cluster.votes import Vote, VoteRecord
-from mdserver.core import catch_up, recovery
+from mdserver.core import backfill, recovery
 from mdserver.core.catch_up import CatchUp
 from mdserver.core.histories import Histories
 from mdserver.core.message import NO_FLOOR, Entry, Position
@@ -535,7 +535,7 @@ ALL = (
     ),
     Mutant(
         "a gap is told although the cache has everything",
-        ((catch_up, "recover", half_of_the_cache_is_used),),
+        ((backfill, "recover", half_of_the_cache_is_used),),
         profiles.forgetful,
     ),
     mutant(

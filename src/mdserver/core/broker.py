@@ -37,6 +37,7 @@ from mdserver.core.authorization import (
     token_expired,
     unexpired,
 )
+from mdserver.core.backfill import Backfill
 from mdserver.core.cache import Cache
 from mdserver.core.catch_up import CatchUp
 from mdserver.core.claims import Claims
@@ -128,13 +129,15 @@ class Broker:
         self._histories = Histories(history, settings.groups)
         self._ending: deque[Session] = deque()
         """Sessions that ended with more subscriptions than one step ends."""
-        self._catch_up = CatchUp(settings, self._cache, self._interest, self._histories)
+        backfill = Backfill(settings, self._cache, self._interest, self._histories)
+        self._catch_up = CatchUp(settings, self._cache, self._interest, self._histories, backfill)
         self._subscriptions = Subscriptions(
             settings,
             self._cache,
             self._interest,
             self._conflation,
             self._histories,
+            backfill,
             self._catch_up,
         )
         self.publications = Publications(settings, self._cache, self._histories)
@@ -146,6 +149,7 @@ class Broker:
             self._interest,
             self._conflation,
             self._histories,
+            backfill,
             self._catch_up,
             self._marks,
         )

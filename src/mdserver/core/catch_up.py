@@ -1,9 +1,9 @@
 """Catch-up: what a subscription receives of each of its subjects before the live messages.
 
 That is the snapshot, the last messages (`history`), or, if the client named a position, everything
-that it missed since. Until then no live message of the subject goes to the subscription. Live
-messages have higher positions than what is still to be brought, so holding them back is what keeps
-the order of each subject.
+that it missed since (`mdserver.core.backfill`). Until then no live message of the subject goes to
+the subscription. Live messages have higher positions than what is still to be brought, so holding
+them back is what keeps the order of each subject.
 
 A new subscription enters the first of these states that applies to it, and skips those that do not
 (`Subscription.catch_up_state`):
@@ -43,27 +43,19 @@ waits for in any case, and in an outbox it would take memory a second time.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from mdserver.core.ahead import AheadWaits
+from mdserver.core.backfill import Backfill
 from mdserver.core.cache import Cache, SubjectState
-from mdserver.core.commands import Fetch
-from mdserver.core.events import (
-    Delivery,
-    Fetched,
-    MissingRange,
-    Reset,
-    Status,
-    StatusName,
-    WirePosition,
-)
+from mdserver.core.events import Reset
 from mdserver.core.histories import Histories
 from mdserver.core.interest import Interest
-from mdserver.core.message import NO_FLOOR, GroupFloor, MessageType, Position
+from mdserver.core.message import Position
 from mdserver.core.outputs import Output, Send, SetTimer
-from mdserver.core.recovery import Ahead, Lost, Missed, deliveries, forked, recover, recover_since
+from mdserver.core.recovery import forked
 from mdserver.core.searching import Searches, Work
 from mdserver.core.session import AheadWait, CatchUpRequest, KnownPositions, Session, Subscription
 from mdserver.core.settings import BrokerSettings
@@ -90,12 +82,18 @@ class CatchUp:
     """The subscriptions that are not live yet; the module's docstring has the theory."""
 
     def __init__(
-        self, settings: BrokerSettings, cache: Cache, interest: Interest, histories: Histories
+        self,
+        settings: BrokerSettings,
+        cache: Cache,
+        interest: Interest,
+        histories: Histories,
+        backfill: Backfill,
     ) -> None:
         self._settings = settings
         self._cache = cache
         self._interest = interest
         self._histories = histories
+        self._backfill = backfill
         self._queues: dict[Session, deque[CatchUpRequest]] = {}
         self._stalled: dict[Session, deque[CatchUpRequest]] = {}
         """Paused queues: the client takes no more bytes, or knows places not reached here yet."""
@@ -173,33 +171,6 @@ class CatchUp:
         else:
             self._enqueue(session, (request,), now, out)
 
-    def _tell_forgotten(self, request: CatchUpRequest, out: list[Output]) -> None:
-        """Tell a client that goes on with a pattern if subjects that it never saw are forgotten.
-
-        A search does not find them. What is told is about the pattern, as they have no name any
-        more. A position under the pattern itself stands for subjects that the client never saw.
-        This is asked when the search ends: until then further subjects may have been forgotten, and
-        those that were found are told of by their names.
-        """
-        subscription, known = request.subscription, request.known
-        after = known.positions.get(subscription.subject)
-        floors = self._cache.floors
-        if (after is None and known.places is None) or floors.count(NO_FLOOR) == len(floors):
-            return  # nearly always
-        lost: GroupFloor | None = None
-        for group, floor in enumerate(floors):
-            if after is None:
-                place = -1 if known.places is None else known.places[group]
-                told = 0 <= place < floor.place
-            else:
-                told = after.seq < floor.seq
-            if told and (lost is None or floor.seq > lost.seq):
-                lost = floor
-        if lost is not None:
-            first = Position(lost.epoch, 1 if after is None else after.seq + 1)
-            status = self._resync(subscription.subject, Lost(first, lost.position))
-            out.append(Send(subscription.session.id, status))
-
     def reach(self, group: int, place: int, now: int, out: list[Output]) -> None:
         """Note that this member has every entry of a group's log up to a place."""
         self.reached[group] = max(self.reached[group], place)
@@ -246,7 +217,7 @@ class CatchUp:
         if search.foreign:
             reset = Reset(history=self._histories.current, subjects=search.foreign)
             out.append(Send(subscription.session.id, reset))
-        self._tell_forgotten(request, out)
+        self._backfill.tell_forgotten(request, out)
         self._interest.pattern_changed(subscription)
         return list(search.found)
 
@@ -365,10 +336,10 @@ class CatchUp:
         if request.known.places is not None and subscription.pattern is not None:
             place = request.known.places[self._histories.group(subject)]
             if place >= 0:
-                self._recover_since(subscription, subject, place, now, out)
+                self._backfill.send_since(subscription, subject, place, now, out)
                 return
         sent = len(out)
-        self._send_latest(subscription, subject, request.history, now, out)
+        self._backfill.send_latest(subscription, subject, request.history, now, out)
         if len(out) == sent:
             self._tell_begun(subscription, subject)
 
@@ -383,49 +354,16 @@ class CatchUp:
         if subscription.pattern is not None or subscription.renews:
             return
         patterns = session.patterns or {}
-        self._work.left -= len(
-            patterns
-        )  # a session may have a thousand, and ask for ten times that
+        # A session may have a thousand patterns, and ask for ten times as many subjects.
+        self._work.left -= len(patterns)
         if any(pattern.conflation for pattern in patterns.values()):
             return
-        state = self._cache.find(subject)
-        if state is not None and state.seq:
-            at = Position(state.epoch, state.seq)
-        elif self._settings.numbers_are_places:
+        at = self._backfill.newest(subject)
+        if at is None:
             return
-        else:
-            at = self._cache.floor_of(subject).position
         begun = session.begun = {} if session.begun is None else session.begun
         if len(begun) < SUBJECTS_PER_COMMAND_MAX:
             begun[subject] = at
-
-    def _send_latest(
-        self, subscription: Subscription, subject: str, history: int, now: int, out: list[Output]
-    ) -> None:
-        """Send the last `history` messages of a subject; its snapshot if `history` is 0."""
-        session, match = subscription.session.id, subscription.match
-        state = self._cache.find(subject)
-        if state is not None and history:
-            entries = list(self._cache.entries(state, now)[-history:])
-            brought = deliveries(entries, MessageType.HISTORICAL, match)
-            out.extend(Send(session, delivery) for delivery in brought)
-        else:
-            self._send_snapshot(session, state, match, now, out)
-
-    def _send_snapshot(
-        self,
-        session: int,
-        state: SubjectState | None,
-        match: str | None,
-        now: int,
-        out: list[Output],
-    ) -> None:
-        """Send the snapshot of a subject, if there is one and clients get them."""
-        if state is None or not self._settings.publish_snapshot:
-            return
-        snapshot = self._cache.snapshot(state, now)
-        if snapshot is not None:
-            out.append(Send(session, snapshot.delivery(match)))
 
     def _recover(
         self,
@@ -440,79 +378,11 @@ class CatchUp:
 
         `replayed` is how many messages of its history follow, 0 for its snapshot, None for neither.
         """
-        state = self._cache.find(subject)
-        entries = () if state is None else self._cache.entries(state, now)
-        found = recover(state, entries, after, self._cache.floor_of(subject).position)
-        if isinstance(found, Ahead):
+        if not self._backfill.send_after(subscription, subject, after, now, out):
             until = now + AHEAD_WAIT_S * NS_PER_S
             self._ahead.wait(AheadWait(subscription, subject, after, until, replayed), out)
-            return
-        if isinstance(found, Missed):
-            self._send_missed(subscription, subject, found, after, out)
-        else:
-            self._send_lost(subscription, subject, found, now, out)
-        if replayed is not None:
-            self._send_latest(subscription, subject, replayed, now, out)
-
-    def _recover_since(
-        self, subscription: Subscription, subject: str, place: int, now: int, out: list[Output]
-    ) -> None:
-        """Recover what came behind a place in the log of the group, if anything did."""
-        state = self._cache.find(subject)
-        entries = () if state is None else self._cache.entries(state, now)
-        found = recover_since(state, entries, place, self._cache.floor_of(subject))
-        if isinstance(found, Lost):
-            self._send_lost(subscription, subject, found, now, out)
-        elif found.entries:  # Most subjects of a pattern have none: a status for each is noise.
-            self._send_missed(subscription, subject, found, None, out)
-
-    def _send_missed(
-        self,
-        subscription: Subscription,
-        subject: str,
-        missed: Missed,
-        after: Position | None,
-        out: list[Output],
-    ) -> None:
-        """Send the messages that a client missed, behind a DATA_SYNC."""
-        session = subscription.session.id
-        out.append(Send(session, Status(status=StatusName.DATA_SYNC, subject=subject)))
-        brought = deliveries(missed.entries, MessageType.RECOVERED, subscription.match, after)
-        out.extend(Send(session, delivery) for delivery in brought)
-
-    def _send_lost(
-        self, subscription: Subscription, subject: str, lost: Lost, now: int, out: list[Output]
-    ) -> None:
-        """Send the snapshot in place of messages that are gone, behind a DATA_RESYNC."""
-        session = subscription.session.id
-        out.append(Send(session, self._resync(subject, lost)))
-        state = self._cache.find(subject)
-        self._send_snapshot(session, state, subscription.match, now, out)
-
-    def _resync(self, subject: str, lost: Lost) -> Status:
-        """Return the status that names what is gone."""
-        missing = self._missing(subject, lost)
-        return Status(status=StatusName.DATA_RESYNC, subject=subject, missing=missing)
-
-    def _missing(self, subject: str, lost: Lost) -> MissingRange:
-        """Return the range of positions that are gone, as clients see it."""
-        history = self._histories.of(subject)
-        return MissingRange(
-            WirePosition(history, lost.first.epoch, lost.first.seq),
-            WirePosition(history, lost.last.epoch, lost.last.seq),
-        )
-
-    def taken_over(
-        self, state: SubjectState, lost: Lost | None, now: int, out: list[Output]
-    ) -> None:
-        """Send the subscribers of a subject its state that was taken over from another member.
-
-        `lost` is the range that this member missed; None if a reset has announced the loss.
-        """
-        for session, match in self._interest.audience(state.subject).all():
-            if lost is not None:
-                out.append(Send(session, self._resync(state.subject, lost)))
-            self._send_snapshot(session, state, match, now, out)
+        elif replayed is not None:
+            self._backfill.send_latest(subscription, subject, replayed, now, out)
 
     # -- Sessions that are ahead of this member ----------------------------------------------------
 
@@ -548,25 +418,6 @@ class CatchUp:
                     self._recover(wait.subscription, subject, wait.after, wait.replayed, now, out)
                     released.append(wait.subscription.session)
         return released
-
-    def lost_unknown(
-        self,
-        subscriptions: Iterable[Subscription],
-        known: Mapping[str, Position],
-        before: Position,
-        last: Position,
-        out: list[Output],
-    ) -> None:
-        """Tell subscriptions that subjects which are forgotten may have had messages up to `last`.
-
-        `known` are the positions up to which this member had some of these subjects; of the others
-        it had what came before `before`.
-        """
-        for subscription in subscriptions:
-            subject = subscription.subject
-            at = known.get(subject, before)
-            lost = Lost(Position(at.epoch or last.epoch, at.seq + 1), last)
-            out.append(Send(subscription.session.id, self._resync(subject, lost)))
 
     def owed(self, subscription: Subscription) -> dict[str, Position]:
         """Return the positions after which a subscription that ends has not brought anything yet.
@@ -666,25 +517,3 @@ class CatchUp:
             }
             for group in groups if known.places is not None else ():
                 known.places[group] = -1
-
-    # -- Reading once ------------------------------------------------------------------------------
-
-    def fetched(self, command: Fetch, now: int) -> Fetched:
-        """Return what a read of one subject finds, without a subscription: for the HTTP paths."""
-        state = self._cache.find(command.subject)
-        entries = [] if state is None else list(self._cache.entries(state, now))
-        if command.history is not None:
-            kept = entries[-command.history :] if command.history > 0 else []
-            return Fetched(list(deliveries(kept, MessageType.HISTORICAL)))
-        if command.after is not None:
-            floor = self._cache.floor_of(command.subject).position
-            found = recover(state, entries, command.after, floor)
-            if isinstance(found, Lost):
-                return Fetched(self._snapshot(state, now), self._missing(command.subject, found))
-            missed = found.entries if isinstance(found, Missed) else ()
-            return Fetched(list(deliveries(missed, MessageType.RECOVERED, None, command.after)))
-        return Fetched(self._snapshot(state, now))
-
-    def _snapshot(self, state: SubjectState | None, now: int) -> list[Delivery]:
-        snapshot = None if state is None else self._cache.snapshot(state, now)
-        return [] if snapshot is None else [snapshot.delivery()]

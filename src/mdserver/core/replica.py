@@ -17,6 +17,7 @@ client is told otherwise. Three events break the plain order:
 from collections.abc import Iterable, Mapping, Sequence
 
 from mdserver.core.audit import dropped_log
+from mdserver.core.backfill import Backfill
 from mdserver.core.cache import Cache, GroupImage, SubjectState, placed
 from mdserver.core.catch_up import CatchUp
 from mdserver.core.conflation import Conflation
@@ -51,6 +52,7 @@ class Replica:
         interest: Interest,
         conflation: Conflation,
         histories: Histories,
+        backfill: Backfill,
         catch_up: CatchUp,
         marks: Marks,
     ) -> None:
@@ -60,6 +62,7 @@ class Replica:
         self._interest = interest
         self._conflation = conflation
         self._histories = histories
+        self._backfill = backfill
         self._catch_up = catch_up
         self._marks = marks
         self._expiring = False
@@ -298,7 +301,7 @@ class Replica:
             state_now = self._cache.restore(image, now)
             first = Position(after.epoch or image.epoch, after.seq + 1)
             lost = Lost(first, Position(image.epoch, image.seq))
-            self._catch_up.taken_over(state_now, None if anew else lost, now, out)
+            self._backfill.taken_over(state_now, None if anew else lost, now, out)
             self._catch_up.applied(state_now, now, out)
         self._catch_up.floor_rose(group, now, out)
         self.reached(group, length, now, out)
@@ -340,7 +343,7 @@ class Replica:
                     and self._histories.group(subscription.subject) == group
                 )
             ]
-            self._catch_up.lost_unknown(held, known, before.position, last, out)
+            self._backfill.lost_unknown(held, known, before.position, last, out)
 
     def forget_subjects(
         self, group: int, subjects: Sequence[str], floor: GroupFloor, now: int, out: list[Output]
@@ -390,7 +393,7 @@ class Replica:
         lost = Lost(Position(known.epoch, known.seq + 1), at)
         state = self._cache.advance(subject, at, at.seq, now)
         assert state is not None
-        self._catch_up.taken_over(state, lost, now, out)
+        self._backfill.taken_over(state, lost, now, out)
         self._catch_up.applied(state, now, out)
 
     def forget_absent(self, subject: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from mdserver.core.audit import ACCESS, presence_log, session_log
+from mdserver.core.backfill import Backfill
 from mdserver.core.cache import Cache
 from mdserver.core.catch_up import CatchUp
 from mdserver.core.commands import Fetch, Resume, Subscribe, Unsubscribe
@@ -50,6 +51,7 @@ class Subscriptions:
         interest: Interest,
         conflation: Conflation,
         histories: Histories,
+        backfill: Backfill,
         catch_up: CatchUp,
     ) -> None:
         self._settings = settings
@@ -57,6 +59,7 @@ class Subscriptions:
         self._interest = interest
         self._conflation = conflation
         self._histories = histories
+        self._backfill = backfill
         self._catch_up = catch_up
         self._segments = settings.subject_segments_min, settings.subject_segments_max
 
@@ -289,7 +292,7 @@ class Subscriptions:
         if denial is not None:
             deny(session, command.subject, denial, out)
             return
-        out.append(Send(session.id, self._catch_up.fetched(command, now)))
+        out.append(Send(session.id, self._backfill.fetched(command, now)))
 
     def _log_subscription(
         self, subscription: Subscription, command: Subscribe, now: int, out: list[Output]
