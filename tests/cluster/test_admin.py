@@ -41,10 +41,10 @@ def test_seeds_that_are_drained_are_no_votes_to_rely_on() -> None:
     assert cluster.operate("m3:1", "drain", "m2:1", force=True).refused is None
     cluster.run(3 * S)
     assert {cluster.coordinator(group) for group in range(cluster.groups)} == {"m3:1"}
-    assert "drained" in str(cluster.members["m1:1"].node.drained())
+    assert "drained" in str(cluster.members["m1:1"].node.service.drained())
     assert cluster.operate("m2:1", "undrain", "m1:1").refused is None
     cluster.run(S)
-    assert cluster.members["m1:1"].node.drained() is None
+    assert cluster.members["m1:1"].node.service.drained() is None
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -109,7 +109,7 @@ def test_a_seed_knows_when_the_majority_ends_with_it() -> None:
     cluster.run(3 * S)
     node = cluster.members["m1:1"].node
     assert node.needed_for_quorum() is None
-    assert node.elsewhere() == ["c-m2:1", "c-m3:1"]
+    assert node.service.elsewhere() == ["c-m2:1", "c-m3:1"]
     cluster.kill("m2:1")
     cluster.run(S)
     assert "only 1 of 3 seeds would vote" in str(node.needed_for_quorum())

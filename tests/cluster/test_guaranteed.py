@@ -1,8 +1,5 @@
 """Seeds that lost what they knew, and what a member of this mode tells clients meanwhile."""
 
-from mdserver.core.events import Move
-from mdserver.core.inputs import Opened
-from mdserver.limits import CLOSE_NO_QUORUM
 from mdserver.limits import NS_PER_S as S
 from tests.cluster.started import acked, started
 
@@ -64,16 +61,3 @@ def test_a_seed_with_an_older_copy_of_its_vote_record_does_not_vote() -> None:
     cluster.start("m2:1")
     cluster.run(5 * S)
     assert "vote record of this seed was lost" in str(cluster.members["m2:1"].node.unready())
-
-
-def test_a_member_without_a_quorum_sends_its_clients_elsewhere() -> None:
-    cluster = started()
-    cluster.open("m1:1", 1)
-    cluster.partition("m1:1")
-    cluster.run(3 * S)
-    member = cluster.members["m1:1"]
-    moves = [send.event for send in member.events if isinstance(send.event, Move)]
-    assert [(move.reason, move.servers) for move in moves] == [("no-quorum", ["c-m2:1", "c-m3:1"])]
-    assert [(closed.session, closed.code) for closed in member.closed] == [(1, CLOSE_NO_QUORUM)]
-    cluster.feed("m1:1", Opened(2, "127.0.0.1"))
-    assert member.closed[-1].session == 2

@@ -191,11 +191,11 @@ def test_the_clients_of_the_workers_of_a_member_without_a_majority_move_to_other
 def test_a_worker_knows_where_clients_go_when_its_member_is_drained() -> None:
     cluster, names = started()
     cluster.operate("m1:1", "drain", "", force=True)
-    cluster.until(lambda: cluster.members[names[0]].running.drained() is not None)
-    assert sorted(cluster.members[names[0]].running.elsewhere()) == ["c-m2:1", "c-m3:1"]
-    assert cluster.members[names[2]].running.drained() is None
+    cluster.until(lambda: cluster.members[names[0]].running.service.drained() is not None)
+    assert sorted(cluster.members[names[0]].running.service.elsewhere()) == ["c-m2:1", "c-m3:1"]
+    assert cluster.members[names[2]].running.service.drained() is None
     cluster.operate("m1:1", "undrain")
-    cluster.until(lambda: cluster.members[names[0]].running.drained() is None)
+    cluster.until(lambda: cluster.members[names[0]].running.service.drained() is None)
 
 
 def test_a_worker_that_starts_later_has_the_cache_and_the_history() -> None:

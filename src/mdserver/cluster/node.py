@@ -11,7 +11,8 @@ and a run is repeated by its inputs. Two rules of the protocol are kept by the o
   coordinator is here needs no code of its own, and a single server is a cluster of one seed.
 
 What depends on the delivery mode is in `mdserver.cluster.guaranteed` and
-`mdserver.cluster.standard`. docs/design.md; docs/cluster.md, "How it works".
+`mdserver.cluster.standard`; whether clients are served is in `mdserver.cluster.service`.
+docs/design.md; docs/cluster.md, "How it works".
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from mdserver.cluster import messages as msg
 from mdserver.cluster.acceptor import Voter
 from mdserver.cluster.admin import AdminCommands
+from mdserver.cluster.at_most_once import AtMostOnce
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.election import Election
 from mdserver.cluster.following import Following
@@ -35,6 +37,7 @@ from mdserver.cluster.outgoing import Outgoing
 from mdserver.cluster.pending import PendingPublications
 from mdserver.cluster.relisting import Relisting
 from mdserver.cluster.seeds import Seeds
+from mdserver.cluster.service import Service
 from mdserver.cluster.settings import alone, delay
 from mdserver.cluster.single import ShortWay
 from mdserver.cluster.stable_storage import StableStorage
@@ -51,7 +54,6 @@ from mdserver.cluster.wal_replay import replay
 from mdserver.cluster.workers import Workers
 from mdserver.core.broker import Broker
 from mdserver.core.commands import AnyCommand, Publish
-from mdserver.core.events import Move
 from mdserver.core.inputs import (
     Announce,
     Authorized,
@@ -63,10 +65,10 @@ from mdserver.core.inputs import (
     Trouble,
     Writability,
 )
-from mdserver.core.message import Entry, Publication, Qos
-from mdserver.core.outputs import Announced, Disconnect, Output, Send, SetTimer
+from mdserver.core.message import Qos
+from mdserver.core.outputs import Disconnect, Output, SetTimer
 from mdserver.core.proposal import Outcome, Proposal
-from mdserver.core.subjects import STATISTICS, group_of
+from mdserver.core.subjects import group_of
 from mdserver.limits import CLOSE_NO_QUORUM, NS_PER_S
 
 if TYPE_CHECKING:
@@ -100,7 +102,6 @@ START_BITS = 52
 """Bits of the random number of a start: exact in every JSON reader, and unique in practice."""
 
 TICK = ("cluster", "tick")
-MOVE_DELAY_MS = 200
 
 
 class Node:
@@ -144,7 +145,7 @@ class Node:
         self.storage = storage = StableStorage(votes, cluster, out, self.wal, start)
         forgetting = Forgetting((), cluster.publishers_max)
         self.workers = workers = Workers(cluster, broker, out, votes.incarnation)
-        self.told = msg.ServerState()  # by the member of which this is a worker
+        self._at_most_once = AtMostOnce(broker, out, workers)
         common_to_groups = (
             cluster,
             broker,
@@ -171,6 +172,10 @@ class Node:
         self._short_way = ShortWay(groups, cluster, broker, out, pending)
         common = (groups, cluster, members, out)  # of all parts, see `MemberPart`
         self.following = Following(*common)
+        self._sessions: dict[int, None] = {}
+        self.service = Service(
+            *common, broker, self.following, workers, self._sessions, self.unready
+        )
         self._rng = rng
         self._election = election = Election(*common, storage, rng)
         learner = Learner(*common, storage, self.wal)
@@ -195,21 +200,19 @@ class Node:
         self.admin = AdminCommands(
             *common, broker, storage, election, self.following, self.relisting
         )
-        self._sessions: dict[int, None] = {}
         self._started = False
-        self._unserved = 0
         self._handlers: dict[type, Callable[[str, Any], None]] = {
             msg.Hello: self._hello,
             msg.Heartbeat: self._heartbeat,
             msg.Forward: self._forward,
             msg.ForwardReply: self._answer,
-            msg.StandardBatch: self._standard_batch,
+            msg.StandardBatch: self._at_most_once.take,
             msg.Readmit: lambda *_: self.admin.readmitted(),
             msg.SetWeight: lambda _, message: self.admin.set_weight(message),
             **self.mode.handlers,
         }
         if cluster.learner:
-            self._handlers[msg.ServerState] = self._server_state
+            self._handlers[msg.ServerState] = self.service.take
         out.now = now
         held: list[int] = []
         if (
@@ -328,7 +331,7 @@ class Node:
                     self.mode.sequencer.refuse_held_back(refusing)
                 if input.withdrawn and input.reason is not None:
                     self.mode.sequencer.withdraw(input.reason)
-                self._tell_workers()
+                self.service.tell_workers()
 
     # Clients
 
@@ -349,7 +352,7 @@ class Node:
     ) -> None:
         """Handle a session that opens or closes, new rights, and what the server announces."""
         if isinstance(input, Announce):
-            self._publish_standard(input.publications)
+            self._at_most_once.publish(input.publications)
             return
         if isinstance(input, RulesChanged):
             self.broker.rules_changed(input, self.outgoing.now, self.outgoing.out)
@@ -393,39 +396,12 @@ class Node:
         for group, batch in () if short else by_group.items():
             self.groups[group].propose(batch)
         if standard:
-            self._publish_standard([proposal.publication for proposal in standard])
+            self._at_most_once.publish([proposal.publication for proposal in standard])
             self._resolve([Outcome(proposal.origin) for proposal in standard])
         # The shortcut comes last, so that the order is that of the full path: what is forwarded
         # there is committed after the STANDARD publications of its step.
         if short and by_group:
             self._short_way.publish(by_group)
-
-    def _publish_standard(self, publications: list[Publication]) -> None:
-        """Deliver STANDARD publications here, and send them to the other members."""
-        self._deliver_standard(publications)
-        outgoing = self.outgoing
-        outgoing.send((*outgoing.linked, *outgoing.workers), msg.StandardBatch(publications))
-
-    def _deliver_standard(self, publications: list[Publication]) -> None:
-        """Deliver STANDARD publications; they have no place in a log, so epoch and seq are 0."""
-        for publication in publications:
-            group = group_of(publication.subject, len(self.groups))
-            self.broker.committed(
-                group, [Entry(0, 0, publication)], self.outgoing.now, self.outgoing.out
-            )
-
-    def _standard_batch(self, peer: str, batch: msg.StandardBatch) -> None:
-        """Deliver what clients of another member published, or what that member announces."""
-        self._deliver_standard(batch.publications)
-        outgoing = self.outgoing
-        if outgoing.workers:  # they have no links to others, nor to each other
-            members = outgoing.linked if peer in self.workers.contacts else ()
-            others = [name for name in outgoing.workers if name != peer]
-            outgoing.send((*members, *others), batch)
-        # The first publication suffices: a member sends announcements in batches of their own, and
-        # clients cannot publish to their subjects.
-        if batch.publications and batch.publications[0].subject.startswith(STATISTICS):
-            self.outgoing.out.append(Announced(peer, batch.publications))
 
     def _resolve(self, outcomes: Iterable[Outcome]) -> None:
         """Tell publishers the outcomes of their publications."""
@@ -479,7 +455,7 @@ class Node:
             for message in input.messages:
                 batch = self.workers.receive(input.peer, message)
                 if batch is not None:
-                    self._standard_batch(input.peer, batch)
+                    self._at_most_once.take(input.peer, batch)
             return
         peer = self.members.peers.get(input.peer)
         if peer is None or not peer.up:
@@ -565,7 +541,7 @@ class Node:
         self.mode.sequencer.forget_idle()
         self.wal.note_committed(self.outgoing.now)
         if self.settings.single:
-            self._tell_workers()
+            self.service.tell_workers()
             self.outgoing.out.append(SetTimer(TICK, self.outgoing.now + NS_PER_S))
             return
         self.members.forget_gone(self.outgoing.now)
@@ -576,8 +552,8 @@ class Node:
         self.following.look()
         self.admin.tick()
         self.outgoing.send(self.outgoing.linked, self._pulse())
-        self._serve_or_move()
-        self._tell_workers()
+        self.service.look()
+        self.service.tell_workers()
         self.outgoing.out.append(
             SetTimer(TICK, self.outgoing.now + delay(self.settings, self._rng, 0.5))
         )
@@ -596,80 +572,17 @@ class Node:
         """Return why this member serves no clients now; None if it does."""
         if self.settings.single:
             return None
-        return self.told.unready or self.mode.unready()
+        return self.service.told.unready or self.mode.unready()
 
     def away(self) -> str | None:
         """Return why a log that is kept elsewhere cannot be reached; None if it can be."""
         return None
-
-    def drained(self) -> str | None:
-        """Return why no further clients should come, though present ones are served; or None."""
-        if self.members.weight or self.settings.learner:
-            return self.told.drained
-        return "drained by an operator (`mdserver cluster drain --undo` takes that back)"
-
-    def elsewhere(self) -> list[str]:
-        """Return the client addresses of the other members, to which clients can go instead."""
-        if self.settings.learner:
-            return list(self.told.elsewhere)
-        return [peer.client for peer in self.members.peers.values() if peer.client]
 
     def needed_for_quorum(self) -> str | None:
         """Return why the cluster would take no publications without this member, or None."""
         if self.settings.single or not self.seeds.include_me:
             return None
         return self.admin.breaks(self.settings.me)
-
-    def _serve_or_move(self) -> None:
-        """Send clients elsewhere after a suspicion time without a quorum, or without some groups.
-
-        Not at once: a link that breaks and is dialled anew should cost clients nothing.
-        """
-        reason = self.unready()
-        if reason is None or not (self._sessions or self.workers.contacts):
-            self._unserved = 0
-            return
-        self._unserved = self._unserved or self.outgoing.now
-        why, servers = self._move()
-        if not why:
-            return
-        for session in self._sessions:
-            event = Move(delay_ms=MOVE_DELAY_MS, reason=why, servers=servers or None)
-            self.outgoing.out.append(Send(session, event))
-            self.outgoing.out.append(Disconnect(session, CLOSE_NO_QUORUM, reason))
-
-    def _move(self) -> tuple[str, list[str]]:
-        """Return for which reason clients have to go now, "" if they stay, and where to."""
-        if self.told.move:
-            return self.told.move, list(self.told.targets)
-        if not self._unserved or self.outgoing.now - self._unserved < self.settings.suspect:
-            return "", []
-        if self.unready() == self.following.unready():
-            return "rebalance", self.following.servers()
-        return "no-quorum", self.elsewhere()
-
-    # Workers
-
-    def _tell_workers(self) -> None:
-        """Tell the workers what concerns their clients."""
-        if not self.settings.workers:
-            return
-        move, targets = self._move()
-        state = msg.ServerState(
-            self.unready(),
-            move,
-            targets,
-            self.elsewhere(),
-            self.drained(),
-            self.broker.publications.refusing,
-        )
-        self.workers.tell(state, joined=self.members.joined)
-
-    def _server_state(self, _: str, state: msg.ServerState) -> None:
-        """Take what the member of this worker says of itself."""
-        self.told = state
-        self.broker.publications.refusing = state.refusing
-        self._serve_or_move()
 
 
 def publish_runs(commands: Sequence[AnyCommand]) -> list[Sequence[AnyCommand]]:

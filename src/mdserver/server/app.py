@@ -278,7 +278,7 @@ class App:
             or node.broker.publications.refusing
             or node.away()
             or node.unready()
-            or node.drained()
+            or node.service.drained()
         )
 
     def warning(self) -> str | None:
@@ -453,7 +453,7 @@ class App:
                 nursery.start_soon(self.member.hand_over, self.commands)
             if self.workers is not None:
                 nursery.start_soon(self.workers.drain)
-            await self.server.drain(self.node.elsewhere() or None)
+            await self.server.drain(self.node.service.elsewhere() or None)
 
     def reload(self, config: Config) -> Reload:
         """Apply the parameters of a new configuration that a running server can change, and log it.

@@ -57,7 +57,8 @@ async def test_a_worker_joins_its_server_and_learns_of_its_end() -> None:
             await nursery.start(link.run)
             assert worker_node.members.joined
             assert worker_node.unready() is None
-            assert worker_node.drained() is None, "its share of the groups is nothing, and right so"
+            reason = worker_node.service.drained()
+            assert reason is None, "its share of the groups is nothing, and right so"
             assert worker_node.history == server.node.history  # type: ignore[attr-defined]
             links.close(ClosePeer(name, "for a test"))
     assert reasons == ["for a test"]

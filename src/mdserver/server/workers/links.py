@@ -100,7 +100,7 @@ class ServerLink:
         """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._run_link)
-            while not self._node.members.joined and self._node.told.unready is None:
+            while not self._node.members.joined and self._node.service.told.unready is None:
                 # The node looks at each tick whether it follows all groups.
                 self._engine.dispatch(TimerDue(TICK))
                 await trio.sleep(0.005)
