@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mdserver.cluster.node import Node
-from mdserver.core.cache import SubjectImage
+from mdserver.core.images import SubjectImage
 from mdserver.core.message import NO_FLOOR
 
 BY_CLOCK = ("the snapshots", "the cache")

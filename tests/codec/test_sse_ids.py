@@ -14,9 +14,9 @@ from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from mdserver.codec.streaming import SseForm, read_event_id
-from mdserver.core.cache import GroupImage
 from mdserver.core.commands import AnyCommand, Connect, Ping, Publish, Resume, Subscribe
 from mdserver.core.events import Delivery, Mark
+from mdserver.core.images import GroupImage
 from mdserver.core.message import Entry
 from mdserver.core.outputs import Deliver, Output, Send
 from mdserver.core.proposal import Proposal

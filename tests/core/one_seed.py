@@ -4,8 +4,8 @@ import random
 from collections.abc import Sequence
 
 from mdserver.core.broker import Broker
-from mdserver.core.cache import GroupImage
 from mdserver.core.commands import AnyCommand
+from mdserver.core.images import GroupImage
 from mdserver.core.inputs import Authorized, Closed, Opened, TimerDue, TimerKey, Writability
 from mdserver.core.message import Entry, Qos
 from mdserver.core.outputs import CancelTimer, Output, SetTimer

@@ -38,7 +38,6 @@ from typing import Any, Protocol
 import attrs
 import msgspec
 
-from mdserver.core.cache import GroupImage
 from mdserver.core.commands import (
     AnyCommand,
     Connect,
@@ -61,6 +60,7 @@ from mdserver.core.events import (
     Status,
     WirePosition,
 )
+from mdserver.core.images import GroupImage
 from mdserver.core.inputs import Authorized, Denied, Grants
 from mdserver.core.message import Entry, Position, Publication, Qos
 from mdserver.core.outputs import Authorize, Deliver, Disconnect, Log, Output, Send

@@ -87,20 +87,6 @@ def test_a_dropped_group_leaves_nothing_behind() -> None:
     assert cache.expire(NOW * 10**12) is None
 
 
-@pytest.mark.parametrize("order", [["/a/b", "/a/b/c"], ["/a/b/c", "/a/b"]])
-def test_a_subject_may_be_the_beginning_of_another(order: list[str]) -> None:
-    cache = Cache(BrokerSettings())
-    for subject in order:
-        put(cache, subject, 1)
-    assert matching(cache, pattern("/a/*")) == ["/a/b"]
-    assert matching(cache, pattern("/a/b/*")) == ["/a/b/c"]
-    assert matching(cache, pattern("/a/b/**")) == ["/a/b/c"]
-    assert matching(cache, pattern("/a/b/c/**")) == []
-    assert matching(cache, pattern("/a/b/c/*")) == []
-    assert sorted(matching(cache, pattern("/*/**"))) == ["/a/b", "/a/b/c"]
-    assert matching(cache, pattern("/q/*")) == []
-
-
 def test_an_image_replaces_what_was_known() -> None:
     there, here = Cache(BrokerSettings()), Cache(BrokerSettings())
     for seq in (1, 2, 3):

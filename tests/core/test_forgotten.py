@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from mdserver.core.cache import GroupImage, SubjectImage
 from mdserver.core.commands import Connect, Ping, PositionAfter, Publish, Resume, Subscribe
 from mdserver.core.events import Delivery, Mark, Reset, Status, StatusName
+from mdserver.core.images import GroupImage, SubjectImage
 from mdserver.core.message import Entry, GroupFloor, Publication
 from mdserver.core.outputs import Deliver, Output, Send
 from mdserver.core.settings import BrokerSettings

@@ -1,8 +1,8 @@
 """What a member does with the entries of the groups' logs, and with what replaces them."""
 
-from mdserver.core.cache import GroupImage, SubjectImage
 from mdserver.core.commands import Connect, Subscribe
 from mdserver.core.events import Delivery, Reset, Status, StatusName
+from mdserver.core.images import GroupImage, SubjectImage
 from mdserver.core.message import Entry, MessageType, Position, Publication
 from mdserver.core.outputs import Deliver, Output, Send
 from mdserver.core.settings import BrokerSettings

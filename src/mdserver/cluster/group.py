@@ -53,7 +53,7 @@ from mdserver.cluster.pending import GroupQueue
 from mdserver.cluster.replies import Gap, Reply
 from mdserver.cluster.succession import Succession, SuccessionItem
 from mdserver.cluster.transfer import Transfer, TransferItem
-from mdserver.core.cache import GroupImage
+from mdserver.core.images import GroupImage
 from mdserver.core.outputs import Committed, Trace
 from mdserver.limits import TRACE_DIGESTS_MAX
 

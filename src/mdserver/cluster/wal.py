@@ -29,7 +29,7 @@ from attrs import frozen
 
 from mdserver.cluster.log import LogSlice, Run
 from mdserver.cluster.messages import ForwardItem, State
-from mdserver.core.cache import GroupImage
+from mdserver.core.images import GroupImage
 from mdserver.core.message import Entry
 from mdserver.core.outputs import ClusterOutput
 from mdserver.limits import NS_PER_S

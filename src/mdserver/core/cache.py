@@ -21,13 +21,13 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-import msgspec
-
+from mdserver.core.images import SubjectImage
 from mdserver.core.message import NO_FLOOR, Entry, GroupFloor, Position, Publication
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import Bounds, ProposedFields, Snapshot, fields_bytes
 from mdserver.core.statistics import CacheStatistics, SubjectStatistics
-from mdserver.core.subjects import ONE, RESERVED, Pattern, group_of, segments_of, shown
+from mdserver.core.subject_tree import SubjectTree
+from mdserver.core.subjects import Pattern, group_of, shown
 from mdserver.limits import (
     ENTRY_OVERHEAD_BYTES,
     NS_PER_S,
@@ -89,44 +89,6 @@ class SubjectState:
         )
 
 
-class SubjectImage(msgspec.Struct, frozen=True, array_like=True):
-    """A subject as one member sends it to another; `snapshot` is one message with all fields."""
-
-    subject: str
-    epoch: int
-    seq: int
-    floor: int
-    entries: list[Entry]
-    snapshot: Entry | None
-    dropped: int = 0
-
-
-def placed(image: SubjectImage, length: int) -> SubjectImage:
-    """Return an image with places, which members of earlier versions leave out.
-
-    Everything in the image is among the first `length` entries of the group's log, so `length` is
-    used for a place that is unknown. A place that is too late has a client receive a message twice;
-    one that is too early would have it miss one.
-    """
-    entries = [
-        entry if entry.place else msgspec.structs.replace(entry, place=length)
-        for entry in image.entries
-    ]
-    dropped = length if image.floor and not image.dropped else image.dropped
-    return msgspec.structs.replace(image, entries=entries, dropped=dropped)
-
-
-class GroupImage(msgspec.Struct, frozen=True, array_like=True):
-    """Everything that a member holds of a subject group.
-
-    `floor` stands for the subjects that were forgotten; members of earlier versions leave it out.
-    """
-
-    history: str
-    subjects: list[SubjectImage]
-    floor: GroupFloor = NO_FLOOR
-
-
 def entry_bytes(entry: Entry) -> int:
     """Return what a cached message counts for: its own size and that of the objects around it."""
     publication = entry.publication
@@ -150,9 +112,6 @@ class Dropped:
         return counted
 
 
-_Branch = dict[str, "_Branch | SubjectState"]
-
-
 class Cache:
     """The subjects of one member. `bytes` is the memory that their messages and snapshots take."""
 
@@ -170,7 +129,7 @@ class Cache:
             settings.snapshot_fields_max, SNAPSHOT_FIELDS_MESSAGES_MAX * settings.message_bytes_max
         )
         self._stale = 0
-        self._tree: _Branch = {}
+        self._tree = SubjectTree()
         self.newcomers: list[str] | None = None
         """Subjects that were added since this was set to a list, for searches (`search`)."""
         self._groups: list[dict[SubjectState, None]] | None = None
@@ -457,7 +416,7 @@ class Cache:
     def _add(self, subject: str, now: int) -> SubjectState:
         """Make the state of a subject that was unknown."""
         state = self._subjects[subject] = SubjectState(subject, now)
-        _plant(self._tree, state)
+        self._tree.add(subject)
         if self.newcomers is not None:
             self.newcomers.append(subject)
         if self._groups is not None:
@@ -473,7 +432,7 @@ class Cache:
             state.stale += 1
             self._stale += 1
         self._drop_snapshot(state)
-        _uproot(self._tree, segments_of(state.subject))
+        self._tree.remove(state.subject)
         if self._groups is not None:
             del self._groups[group_of(state.subject, len(self._groups))][state]
 
@@ -556,7 +515,7 @@ class Cache:
         The cache may change between two items. Subjects that are added meanwhile may be left out:
         they are in `newcomers`.
         """
-        return _search(self._tree, pattern)
+        return self._tree.search(pattern)
 
     def group(self, number: int) -> Sequence[SubjectState]:
         """Return the subjects of a subject group."""
@@ -610,73 +569,3 @@ class Cache:
             if self._settings.snapshot_expire is not None:
                 self._aging[state] = now
         return state
-
-
-def _plant(tree: _Branch, state: SubjectState) -> None:
-    """Put a subject into the tree.
-
-    Its state stands in place of a branch that has no other subject, which saves a dict for nearly
-    every subject. Once the branch has subjects below it, the state moves to the key "", which no
-    segment can be.
-    """
-    *branches, last = segments_of(state.subject)
-    at = tree
-    for segment in branches:
-        below = at.get(segment)
-        if type(below) is not dict:
-            below = at[segment] = {} if below is None else {"": below}
-        at = below
-    below = at.get(last)
-    if type(below) is dict:
-        below[""] = state
-    else:
-        at[last] = state
-
-
-def _uproot(branch: _Branch, segments: Sequence[str]) -> None:
-    """Remove a subject from the tree, with the branches that held nothing else."""
-    first, below = segments[0], branch[segments[0]]
-    if type(below) is dict:
-        if len(segments) > 1:
-            _uproot(below, segments[1:])
-        else:
-            del below[""]
-        if below:
-            return
-    del branch[first]
-
-
-def _search(tree: _Branch, pattern: Pattern) -> Iterator[str | None]:
-    """Walk a tree depth first; it may change between two items.
-
-    `at` is how many segments lead to `node`; those beyond the pattern's own are what `**` stands
-    for. Each level iterates over a copy of its keys, because the dict itself must not change during
-    an iteration.
-    """
-    segments, rest = pattern.segments, pattern.rest
-    fixed = len(segments)
-    hidden = None if pattern.is_reserved() else RESERVED
-    levels: list[tuple[Iterator[str], _Branch, int]] = []
-    node: _Branch | SubjectState | None = tree
-    at = 0
-    while True:
-        if type(node) is not dict:
-            whole = at > fixed if rest else at == fixed
-            yield node.subject if isinstance(node, SubjectState) and whole else None
-        elif at == fixed and not rest:
-            here = node.get("")
-            yield here.subject if isinstance(here, SubjectState) else None
-        else:
-            one = at < fixed and segments[at] != ONE
-            levels.append((iter((segments[at],) if one else list(node)), node, at + 1))
-            yield None
-        node = None
-        while levels and node is None:
-            keys, branch, at = levels[-1]
-            key = next(keys, None)
-            if key is None:
-                levels.pop()
-            elif (key or at > fixed + 1) and not (at == 1 and key == hidden):
-                node = branch.get(key)
-        if node is None:
-            return

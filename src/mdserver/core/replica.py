@@ -18,11 +18,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mdserver.core.audit import dropped_log
 from mdserver.core.backfill import Backfill
-from mdserver.core.cache import Cache, GroupImage, SubjectState, placed
+from mdserver.core.cache import Cache, SubjectState
 from mdserver.core.catch_up import CatchUp
 from mdserver.core.conflation import Conflation
 from mdserver.core.events import Delivery
 from mdserver.core.histories import Histories
+from mdserver.core.images import GroupImage, placed
 from mdserver.core.interest import Audience, Interest
 from mdserver.core.marks import Marks
 from mdserver.core.message import Entry, GroupFloor, MessageType, Position

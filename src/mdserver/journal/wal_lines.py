@@ -34,7 +34,7 @@ from mdserver.cluster.wal import (
     WalLog,
     WalResumed,
 )
-from mdserver.core.cache import SubjectImage
+from mdserver.core.images import SubjectImage
 from mdserver.journal.segments import Segment, StreamWriter, paths
 from mdserver.limits import JOURNAL_BEGUN_BYTES_MAX, JOURNAL_PORTION_BYTES
 
