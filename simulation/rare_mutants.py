@@ -18,7 +18,7 @@ from simulation.mutant import Mutant, stored
 def any_copy_is_taken(_: object) -> Any:
     def take_copy(self: Transfer, item: CopyItem) -> None:
         if item.state is not None:
-            self._group.install(item.start, item.state)
+            self._group.state.install(item.start, item.state)
             self.log_is_copy = True
 
     return take_copy

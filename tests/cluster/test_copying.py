@@ -165,7 +165,7 @@ def test_a_copy_that_comes_too_late_leaves_the_log_of_a_candidate_alone() -> Non
         active=False,
         cold=False,
         register=0,
-        state=donor.state(),
+        state=donor.state.export(),
     )
     cluster.feed("m4:1", PeerReceived("m1:1", [CopyReply([late])]))
     assert node.group_statistics(group) == log

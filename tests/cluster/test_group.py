@@ -1,4 +1,4 @@
-"""What one member holds of one group, alone: results, what is forwarded, what stands for a log."""
+"""What one member holds of one group, alone: results, and what is forwarded."""
 
 import random
 from typing import Any, get_args
@@ -7,60 +7,12 @@ import msgspec
 import pytest
 
 from mdserver.cluster import messages
-from mdserver.cluster.group import Group, GroupItem
+from mdserver.cluster.group import GroupItem
 from mdserver.cluster.groups import new_history
-from mdserver.cluster.node import Node
-from mdserver.core.commands import Connect, Publish
-from mdserver.core.inputs import Opened, Received
-from mdserver.core.settings import BrokerSettings
-from mdserver.core.subjects import group_of
 from mdserver.limits import NS_PER_S as S
 from simulation.cluster import Cluster
 
 SUBJECT = "/a/b"
-
-
-def single(*contents: str) -> tuple[Node, Group]:
-    """A single server that took these publications, and their group."""
-    node = Node(BrokerSettings(groups=4), random.Random(1))
-    node.step(Opened(1, "127.0.0.1"), S)
-    node.step(Received(1, [Connect()]), S)
-    for content in contents:
-        node.step(Received(1, [Publish(subject=SUBJECT, content=content)]), S)
-    return node, node.groups[group_of(SUBJECT, 4)]
-
-
-def held(group: Group) -> list[tuple[int, bytes]]:
-    return [
-        (entry.seq, entry.publication.content)
-        for image in group.image().subjects
-        for entry in image.entries
-    ]
-
-
-def test_a_state_stands_for_all_that_is_committed() -> None:
-    _, group = single("one", "two", "three")
-    _, other = single()
-    other.install(group.log.committed, group.state())
-    assert held(other) == held(group) == [(1, b"one"), (2, b"two"), (3, b"three")]
-    assert (other.log.committed, other.log.length, other.log.base) == (3, 3, 3)
-    assert other.log.numbering == {SUBJECT: 3}
-
-
-def test_who_lacks_entries_that_are_gone_gets_a_state_instead() -> None:
-    cluster = Cluster(3, log_kept=2)
-    cluster.start()
-    cluster.until(cluster.ready)
-    cluster.open("m1:1", 1)
-    for number in range(10):
-        cluster.publish("m1:1", 1, SUBJECT, str(number))
-        cluster.run(S)
-    group = cluster.members["m1:1"].running.groups[cluster.group(SUBJECT)]
-    assert 0 < group.log.base < 10
-    assert group.tail_or_state(group.log.base) == (group.log.base, None)
-    start, state = group.tail_or_state(group.log.base - 1)
-    assert start == group.log.committed
-    assert state is not None
 
 
 def test_a_cleared_group_tells_those_who_wait_that_nothing_is_known() -> None:

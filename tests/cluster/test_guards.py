@@ -160,7 +160,7 @@ def test_a_copy_older_than_what_is_here_changes_nothing() -> None:
         active=False,
         cold=False,
         register=0,
-        state=cluster.members[source].running.groups[0].state(),
+        state=cluster.members[source].running.groups[0].state.export(),
     )
 
     assert refused(cluster, learner, source, CopyReply([older])) == {Guard.COPY_OLDER}

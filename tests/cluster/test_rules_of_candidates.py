@@ -174,7 +174,7 @@ def test_a_best_log_without_what_is_committed_here_is_not_adopted() -> None:
 def test_a_state_that_covers_no_more_than_is_committed_here_replaces_nothing() -> None:
     cluster, name, epoch = candidate()
     group = cluster.members[name].running.groups[0]
-    state = cluster.members["m1:1"].running.groups[0].state()
+    state = cluster.members["m1:1"].running.groups[0].state.export()
     item = empty(epoch, history=group.history, accepted=epoch - 1, length=1, committed=1, start=1)
     promise = Promise(1, {}, [msgspec.structs.replace(item, state=state)])
     told(cluster, name, "m1:1", promise)

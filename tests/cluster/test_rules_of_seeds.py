@@ -140,7 +140,7 @@ def test_a_state_that_covers_no_more_than_is_committed_replaces_nothing() -> Non
     group = Group()
     here = group.cluster.members[group.seed].running.groups[group.index]
     sync = group.sync(1, epoch=group.epoch + 1, committed=1)
-    item = msgspec.structs.replace(sync.items[0], state=here.state())
+    item = msgspec.structs.replace(sync.items[0], state=here.state.export())
     group.say(msgspec.structs.replace(sync, items=[item]))
     assert group.held.log_epoch == group.epoch + 1
     assert (here.log.base, len(here.log.entries)) == (0, 1)
@@ -254,7 +254,8 @@ def test_publishers_whose_publications_a_state_may_cover_are_told_so() -> None:
     cluster.publish(coordinator, 1, "/s/0", "c")
     cluster.run(100 * MS)
     held = cluster.members[coordinator].running.groups[0]
-    more: dict[str, Any] = {"active": True, "cold": False, "register": 0, "state": held.state()}
+    state = held.state.export()
+    more: dict[str, Any] = {"active": True, "cold": False, "register": 0, "state": state}
     item = SyncItem(0, held.log.epoch + 1, held.history, 2, [], [], 2, **more)
     assert results(cluster, contact, "b") == []
     told(cluster, contact, other, Sync([item]))
@@ -282,7 +283,7 @@ def test_a_copy_of_another_history_is_not_taken() -> None:
     if group.coordinator is not None:
         cluster.operate("m1:1", "drain", learner)
         cluster.until(lambda: group.coordinator is None)
-    state = cluster.members[source].running.groups[0].state()
+    state = cluster.members[source].running.groups[0].state.export()
     more: dict[str, Any] = {"active": False, "cold": False, "register": 0, "state": state}
     copy = CopyItem(0, group.log.epoch, "another", 9, [], [], 9, **more)
     assert refused(cluster, learner, source, CopyReply([copy])) == {Guard.COPY_OLDER}

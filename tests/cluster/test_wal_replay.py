@@ -103,7 +103,7 @@ class Single(Driver):
     def held(self) -> list[tuple[Any, ...]]:
         """All that a restart must not change."""
         return [
-            (group.history, group.log.length, group.log.tables(), group.image())
+            (group.history, group.log.length, group.log.tables(), group.state.image())
             for group in self.running.groups
         ]
 

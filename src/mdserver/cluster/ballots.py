@@ -170,7 +170,7 @@ class Ballots:
         """
         group, log = self._group, self._group.log
         held = item.committed if item.history == group.history else 0
-        start, state = group.tail_or_state(min(held, log.length))
+        start, state = group.state.tail_or_state(min(held, log.length))
         return PromiseItem(
             group.index,
             item.epoch,
@@ -280,7 +280,7 @@ class Ballots:
         coordinator = group.coordinator
         assert coordinator is not None
         if best.state is not None and best.start > log.committed:
-            group.install(best.start, best.state)
+            group.state.install(best.start, best.state)
         log.take_over(coordinator.epoch, best.start, best.entries, best.runs)
         coordinator.adopted()
         group.trace(

@@ -12,6 +12,7 @@ epochs of its own. On each member a `Group` is one of them:
   (`mdserver.cluster.coordinator`).
 - `ballots`: its elections (`mdserver.cluster.ballots`).
 - `transfer`: how its log is handed on as a whole (`mdserver.cluster.transfer`).
+- `state`: what stands for entries that the log has no more (`mdserver.cluster.group_state`).
 - `succession`: in Standard mode, which leadership prevails (`mdserver.cluster.succession`).
 
 What others say of the group comes through `step`, one item of a message at a time, as in etcd's
@@ -26,11 +27,10 @@ coordinator is stopped before the log takes anything of a newer epoch.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from mdserver.cluster.acceptor import Acceptor, Standing
 from mdserver.cluster.ballots import BallotItem, Ballots
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
+from mdserver.cluster.group_state import GroupState
 from mdserver.cluster.guards import Guard
 from mdserver.cluster.leadership import Leadership
 from mdserver.cluster.log import FORGET, GroupLog, Run, forgotten_by
@@ -44,18 +44,16 @@ from mdserver.cluster.messages import (
     LedGroup,
     Nack,
     NackItem,
-    State,
     SyncItem,
     SyncRequestItem,
     YieldItem,
 )
 from mdserver.cluster.pending import GroupQueue
 from mdserver.cluster.replies import Gap, Reply
+from mdserver.cluster.step_trace import StepTrace
 from mdserver.cluster.succession import Succession, SuccessionItem
 from mdserver.cluster.transfer import Transfer, TransferItem
-from mdserver.core.images import GroupImage
-from mdserver.core.outputs import Committed, Trace
-from mdserver.limits import TRACE_DIGESTS_MAX
+from mdserver.core.outputs import Committed
 
 if TYPE_CHECKING:
     import random
@@ -120,7 +118,9 @@ class Group:
         "queue",
         "seeds",
         "standard",
+        "state",
         "succession",
+        "trace",
         "tracing",
         "transfer",
         "worker_epoch",
@@ -155,6 +155,7 @@ class Group:
         self._forgetting = forgetting
         self._workers = workers
         self.tracing = settings.trace
+        self.trace = StepTrace(self, settings, outgoing, storage)
         self.log = GroupLog(settings.log_kept, settings.numbers_kept)
         forgetting.add(self.log)
         self.history = ""
@@ -167,6 +168,7 @@ class Group:
         self.coordinator: Coordinator | None = None
         self.ballots = Ballots(self, settings, members.seeds, outgoing, storage, wal, rng)
         self.transfer = Transfer(self, settings, outgoing, storage, wal)
+        self.state = GroupState(self, broker, outgoing, workers)
         self.standard = not settings.guaranteed
         self.succession = Succession(self, settings.me, members, outgoing)
         self.list_number = 0
@@ -383,7 +385,7 @@ class Group:
         if self._wal.enabled:
             self._wal.appended(self, start, log.runs[runs:])
         if self.tracing:
-            self._trace_publish(coordinator, start)
+            self.trace.publish(coordinator, start)
         self.ack_here()
 
     def _forget(self, coordinator: Coordinator) -> None:
@@ -396,18 +398,6 @@ class Group:
         linked, forgot = self._outgoing.linked, replica.forgot(self.index)
         if idle is not None and self._members.all_forget(linked, seeds=not forgot):
             self._forgetting.idle_subjects(coordinator, replica, idle, now)
-
-    def _trace_publish(self, coordinator: Coordinator, start: int) -> None:
-        """Trace the appended publications by name, and that the seed of this member holds them."""
-        names = [
-            f"{entry.publication.publisher}#{entry.publication.number}"
-            if entry.publication.number
-            else f"{coordinator.epoch}.{at}"
-            for at, entry in enumerate(coordinator.log.since(start), start)
-        ]
-        self.trace("Publish", coordinator.epoch, publications=",".join(names))
-        if self.acceptor is not None:
-            self.trace("Accept", coordinator.epoch)
 
     def _count(self, seed: str, incarnation: int, item: AckItem) -> None:
         """Count a seed's ack; commit what a majority holds now."""
@@ -601,68 +591,7 @@ class Group:
             self.propose()
         return for_workers
 
-    # Cache and state
-
-    def image(self) -> GroupImage:
-        """Return the cache of the group; the objects in it do not change any more."""
-        return self._broker.export_group(self.index)
-
-    def state(self) -> State:
-        """Return what stands for the committed part of the log, for a member that lacks it."""
-        return State(self.log.tables(), msgspec.Raw(msgspec.msgpack.encode(self.image())))
-
-    def tail_or_state(self, start: int) -> "tuple[int, State | None]":
-        """Return the place from which a member with `start` entries gets the rest, and a state.
-
-        If entries from `start` on are dropped already, the state stands for all that is committed,
-        and the rest begins after it. Otherwise there is no state.
-        """
-        if start >= self.log.base:
-            return start, None
-        return self.log.committed, self.state()
-
-    def install(self, start: int, state: State) -> None:
-        """Have a state stand for the first `start` entries of the log, all of them committed.
-
-        What was forwarded from here may be among them, and the state does not name contacts: its
-        publishers get an uncertain result.
-        """
-        self.resolve(self.queue.unknown())
-        self.log.install(start, state.tables)
-        self.import_cache(state.cache)
-        if self._workers is not None:
-            self._workers.note_jump(self)
-
     def clear(self) -> None:
         """Drop the log, and give up what was forwarded: it may have been committed or not."""
         self.log.clear()
         self.resolve(self.queue.unknown())
-
-    def import_cache(self, raw: msgspec.Raw) -> None:
-        """Put an exported cache in place of the group's, under this member's history id of it."""
-        image = msgspec.msgpack.decode(raw, type=GroupImage)
-        image = msgspec.structs.replace(image, history=self._broker.history_of(self.index))
-        now, out = self._outgoing.now, self._outgoing.out
-        self._broker.import_group(self.index, image, self.log.committed, now, out)
-
-    # Traces
-
-    def trace(self, name: str, epoch: int, **values: str | int | bool) -> None:
-        """Trace a step of the specification, with the state after it (spec/README.md)."""
-        if not self.tracing:
-            return
-        log = self.log
-        state: dict[str, str | int | bool | None] = {
-            "node": self._settings.me,
-            "group": self.index,
-            "epoch": epoch,
-            "accepted": log.epoch,
-            "length": log.length,
-            "committed": log.committed,
-            "incarnation": self._storage.votes.incarnation,
-            "digests": log.digests(TRACE_DIGESTS_MAX),
-        }
-        if self.acceptor is not None:
-            state["promised"] = self.acceptor.promised.epoch
-            state["standing"] = self.acceptor.standing.value
-        self._outgoing.out.append(Trace(name, {**state, **values}))

@@ -245,7 +245,7 @@ class Transfer:
         if gap or lacks:
             return self.refuse(item, Guard.LOG_GAP if gap else Guard.LOG_LACKS_COMMITTED)
         if item.state is not None and item.start > log.committed:
-            group.install(item.start, item.state)
+            group.state.install(item.start, item.state)
         log.take_over(item.epoch, item.start, item.entries, item.runs)
         self.log_is_copy = False
         changed = False
@@ -282,7 +282,7 @@ class Transfer:
         group = self._group
         same = item.history == group.history
         if same and item.state is not None and item.start > group.log.committed:
-            group.install(item.start, item.state)
+            group.state.install(item.start, item.state)
             # The epochs of copied entries say nothing of whose log this is a prefix of, so the
             # member claims no accepted epoch until a coordinator gave it entries.
             self.log_is_copy = True
@@ -305,7 +305,7 @@ class Transfer:
             active=False,
             cold=False,
             register=0,
-            state=group.state(),
+            state=group.state.export(),
         )
 
     def synced(self, coordinator: Coordinator, start: int, register: int = 0) -> SyncItem:
@@ -315,7 +315,7 @@ class Transfer:
         the receiver that counts from now on, 0 if it is no seed that is taken back.
         """
         group, log = self._group, coordinator.log
-        start, state = group.tail_or_state(start)
+        start, state = group.state.tail_or_state(start)
         return SyncItem(
             group.index,
             coordinator.epoch,

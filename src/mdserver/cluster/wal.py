@@ -249,7 +249,7 @@ class WalBuffer:
                 log.runs_since(start),
                 start,
                 group.votes_here,
-                UnencodedState(tables, group.image()),
+                UnencodedState(tables, group.state.image()),
             )
         )
 

@@ -132,7 +132,7 @@ class _Replay:
             self._tell_history(entry.group, entry.history)
         if entry.state is not None and entry.start > log.committed:
             log.install(entry.start, entry.state.tables)
-            group.import_cache(entry.state.cache)
+            group.state.import_cache(entry.state.cache)
         if max(log.committed, entry.start) > log.length:
             raise WalError(f"starts at {entry.start}, but the log ends at {log.length}")
         log.take_over(entry.epoch, entry.start, entry.entries, entry.runs)

@@ -253,7 +253,7 @@ class Workers:
     def _synced(self, group: "Group", start: int) -> SyncItem:
         """Return the committed part of a group from a place on."""
         log, epoch = group.log, self._epoch(group)
-        start, state = group.tail_or_state(start)
+        start, state = group.state.tail_or_state(start)
         return SyncItem(
             group.index,
             epoch,
