@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from mdserver.cluster import kafka_waiting
 from mdserver.cluster.kafka_messages import (
-    ProductionReport,
-    ProductionReports,
     Reachability,
     RecordsRead,
 )
@@ -120,72 +118,6 @@ def test_a_retry_of_the_producer_is_taken_once(log: SimulatedLog) -> None:
     here.read()
     assert here.contents == ["1"]
     assert here.node.mode.counts().repeats == 1
-
-
-def test_the_same_number_twice_in_flight_makes_one_record(log: SimulatedLog) -> None:
-    here = ready(log, numbers=True)
-    here.publish(SUBJECT, "1", number=1)
-    here.publish(SUBJECT, "1", number=1)
-    assert len(here.produced) == 1
-    here.deliver()
-    here.read()
-    assert results(here) == [(StatusName.PUBLISH_OK, "1")] * 2
-
-
-def test_a_publication_that_kafka_refuses_has_failed(log: SimulatedLog) -> None:
-    here = ready(log)
-    here.publish(SUBJECT, "1")
-    here.step(
-        ProductionReports(
-            [ProductionReport(here.produced[0].ticket, reason="too large", certain=True)]
-        )
-    )
-    assert results(here) == [(StatusName.PUBLISH_FAILED, "1")]
-    assert (here.statuses[-1].reason, here.statuses[-1].certain) == ("too large", True)
-
-
-def test_a_publication_without_a_report_has_an_uncertain_end(log: SimulatedLog) -> None:
-    here = ready(log)
-    here.publish(SUBJECT, "1")
-    here.tick(11)
-    assert here.statuses[-1].certain is False
-    assert here.node.mode.counts().waiting == 0
-    here.deliver()  # a late report changes nothing
-    assert len(results(here)) == 1
-
-
-def test_fields_count_while_a_publication_waits(
-    log: SimulatedLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kafka_waiting, "KAFKA_PENDING_BYTES_MAX", 100)
-    here = ready(log)
-    here.publish(SUBJECT, "", fields={"name": "v" * 200})
-    here.publish(SUBJECT, "2")
-    assert here.statuses[-1].reason == "too many bytes wait for Kafka here"
-    here.tick(11)
-    here.publish(SUBJECT, "3")
-    assert here.statuses[-1].reason == "too many bytes wait for Kafka here"
-    here.deliver()
-    here.publish(SUBJECT, "4")
-    here.deliver()
-    assert results(here)[-1] == (StatusName.PUBLISH_OK, "4")
-
-
-@pytest.mark.parametrize(
-    ("subject", "more", "reason"),
-    [
-        ("/other/k", {}, "no topic other"),
-        (SUBJECT, {"fields": {"md-id": "1"}}, "the server's own"),
-    ],
-)
-def test_what_cannot_be_a_record_is_refused(
-    log: SimulatedLog, subject: str, more: dict[str, object], reason: str
-) -> None:
-    here = ready(log)
-    here.publish(subject, "1", **more)
-    assert here.produced == []
-    assert reason in str(here.statuses[-1].reason)
-    assert here.statuses[-1].certain is True
 
 
 def test_without_kafka_publications_are_refused_and_subscribers_served(log: SimulatedLog) -> None:

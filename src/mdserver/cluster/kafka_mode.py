@@ -1,10 +1,9 @@
 """`ClusterEngine = kafka`: the topics of a Kafka cluster are the log that members share.
 
 A publication becomes a record (`mdserver.cluster.kafka_records`), and its publisher is answered
-when Kafka has acknowledged it. Every member reads every topic, and what it reads is what
-subscribers get, so all of them have the same messages under the same positions
-(`mdserver.cluster.kafka_progress`). A publication with a number is answered only when its record
-was read here: only then it is known whether it is a repeat (`mdserver.cluster.kafka_repeats`).
+when Kafka has acknowledged it (`mdserver.cluster.kafka_producing`). Every member reads every topic,
+and what it reads is what subscribers get, so all of them have the same messages under the same
+positions (`mdserver.cluster.kafka_progress`).
 
     state of a member      what happens                           to
     no topics known        the metadata come                      READING, new history id
@@ -35,7 +34,6 @@ from mdserver.cluster.kafka_messages import (
     Consume,
     KafkaCounts,
     KafkaInput,
-    Produce,
     ProductionReports,
     Reachability,
     ReadingBegun,
@@ -44,6 +42,7 @@ from mdserver.cluster.kafka_messages import (
     RecordsRemoved,
     TopicsSeen,
 )
+from mdserver.cluster.kafka_producing import Producing
 from mdserver.cluster.kafka_progress import (
     Change,
     Consumption,
@@ -55,18 +54,13 @@ from mdserver.cluster.kafka_progress import (
 )
 from mdserver.cluster.kafka_records import (
     KafkaRecord,
-    KeyPlace,
     Places,
     PoisonError,
-    ProducedRecord,
     publication,
-    record_of,
-    size_of,
     split,
 )
-from mdserver.cluster.kafka_repeats import FORGOTTEN, Line, Repeats
+from mdserver.cluster.kafka_repeats import FORGOTTEN, Repeats
 from mdserver.cluster.kafka_sweep import Sweep
-from mdserver.cluster.kafka_waiting import Waiting, WaitingPublications
 from mdserver.core.message import Entry, Position, Qos
 from mdserver.core.proposal import Outcome
 from mdserver.limits import (
@@ -107,7 +101,6 @@ class KafkaMode:
         self._settings = settings
         self._broker = broker
         self._outgoing = outgoing
-        self._pending = pending
         self._cluster = ""
         self._topics: dict[str, TopicSeen] = {}
         self._partitions: dict[str, int] = {}
@@ -126,12 +119,20 @@ class KafkaMode:
         self._absent_max = min(KAFKA_ABSENT_MAX, broker.settings.subjects_max // 40)
         self._consumption = Consumption()
         self._repeats = Repeats()
+        self._producing = Producing(
+            broker,
+            outgoing,
+            pending,
+            self._partitions,
+            self._places,
+            self._consumption,
+            self._repeats,
+        )
         self._ready = False
         self.away: str | None = "Kafka has not answered yet"
         """Why Kafka cannot be reached; None if it can be."""
         self._holds = holds
         """Whether publications wait while Kafka is away."""
-        self._waiting = WaitingPublications()
         self._records = self._poison = self._strays = self._repeated = 0
         self._complaints = 0
         self._takers: dict[type, Callable[[Any], None]] = {
@@ -140,7 +141,7 @@ class KafkaMode:
             RecordsRead: self._records_read,
             RecordsRemoved: self._records_removed,
             RecordsLost: self._records_lost,
-            ProductionReports: self._reported,
+            ProductionReports: self._producing.reported,
             Reachability: self._reachability,
         }
 
@@ -155,7 +156,7 @@ class KafkaMode:
             self._poison,
             self._strays,
             self._repeated,
-            len(self._waiting),
+            len(self._producing),
             self._consumption.lag(),
         )
 
@@ -163,99 +164,12 @@ class KafkaMode:
 
     def propose(self, proposals: "Sequence[Proposal]") -> None:
         """Have publications produced, in order, or answer why not."""
-        records: list[ProducedRecord] = []
-        outcomes: list[Outcome] = []
-        for proposal in proposals:
-            origin = proposal.origin
-            topic, key = split(proposal.publication.subject)
-            refused = self._refusal(topic)
-            if refused is None:
-                try:
-                    place = self._places.of(topic, key)
-                    outcome = self._propose(proposal, place, records)
-                except PoisonError as error:
-                    refused = str(error)
-                else:
-                    if outcome is not None:
-                        outcomes.append(outcome)
-            if refused is not None:
-                outcomes.append(Outcome(origin, reason=refused))
-        if records:
-            self._outgoing.out.append(Produce(records))
-        if outcomes:
-            self._resolve(outcomes)
-
-    def _refusal(self, topic: str) -> str | None:
-        """Return why a publication to a topic is refused; None if it is not."""
-        refusing = self._refusing()
-        if refusing is not None:
-            return refusing
-        if topic not in self._partitions:
-            return f"there is no topic {topic} among those that this server consumes"
-        return self._waiting.full()
+        self._producing.propose(proposals, self._refusing())
 
     def _refusing(self) -> str | None:
         """Return why no publications are taken; None if they are, be it to wait for Kafka."""
         # Without topics nobody knows what a subject belongs to, so there is nothing to hold.
         return None if self._holds and self._topics else self.away
-
-    def _propose(
-        self, proposal: "Proposal", place: KeyPlace, records: list[ProducedRecord]
-    ) -> Outcome | None:
-        """Add the record of a publication to those to be produced, unless it is a repeat."""
-        origin, published = proposal.origin, proposal.publication
-        line: Line | None = None
-        if published.number:
-            line = (place.topic, place.partition, place.group, published.publisher)
-            earlier = self._repeats.find(line, published.number)
-            if earlier is not None:
-                return Outcome(origin, earlier.epoch, earlier.seq, duplicate=True)
-            waiting = self._waiting.of_number(line, published.number)
-            if waiting is not None:
-                waiting.origins.append(origin)
-                return None
-        record = record_of(self._waiting.next_ticket, place, published)
-        partition, number = (place.topic, place.partition), published.number
-        since, size = self._outgoing.now, size_of(record)
-        self._waiting.add(Waiting(partition, [origin], since, size, line, number))
-        records.append(record)
-        return None
-
-    def _reported(self, reported: ProductionReports) -> None:
-        """Answer publishers. A number waits until its record was read, or surely will not be."""
-        outcomes: list[Outcome] = []
-        for report in reported.reports:
-            self._waiting.reported(report.ticket)
-            waiting = self._waiting.find(report.ticket)
-            if waiting is None:
-                continue  # it was given up, and answered
-            if report.reason is not None:
-                self._waiting.pop(report.ticket)
-                outcomes += [
-                    Outcome(origin, reason=report.reason, certain=report.certain)
-                    for origin in waiting.origins
-                ]
-            elif waiting.line is None:
-                self._waiting.pop(report.ticket)
-                position = self._position(waiting.partition, report.offset)
-                self._pending.commits.add(self._outgoing.now - waiting.since, 1)
-                outcomes += [
-                    Outcome(origin, position.epoch, position.seq) for origin in waiting.origins
-                ]
-        self._resolve(outcomes)
-
-    def _position(self, partition: Partition, offset: int) -> Position:
-        """Return the position of a record that was produced.
-
-        If it was not read yet, its leader is taken to be the one of the records before it.
-        """
-        span = self._consumption.spans.get(partition)
-        leader = -1 if span is None else span.leader_of(offset)
-        return position_of(max(0, leader), offset)
-
-    def _resolve(self, outcomes: Sequence[Outcome]) -> None:
-        """Give publishers their results."""
-        self._broker.resolve(outcomes, self._outgoing.now, self._outgoing.out)
 
     # Records
 
@@ -279,7 +193,7 @@ class KafkaMode:
                 if self._complains():
                     self._outgoing.log("poison record", **_found(record), reason=str(error))
         self._show(by_group)
-        self._resolve(outcomes)
+        self._producing.resolve(outcomes)
         for partition, following in read.reached.items():
             self._consumption.reach(partition, following)
         self._forget(self._broker.replica.forget_oldest(self._subjects_max), complain=True)
@@ -312,7 +226,7 @@ class KafkaMode:
         elif published.number:
             line = (place.topic, place.partition, place.group, published.publisher)
             earlier = self._repeats.take(line, published.number, position)
-            self._answer(line, published.number, position, earlier, outcomes)
+            outcomes += self._producing.read(line, published.number, position, earlier)
             if earlier is not None:
                 self._repeated += 1
                 return
@@ -328,26 +242,6 @@ class KafkaMode:
         if record.value is None and not stray:
             self._show(by_group)
             self._broker.replica.forget_snapshot(place.subject)
-
-    def _answer(
-        self,
-        line: Line,
-        number: int,
-        position: Position,
-        earlier: Position | None,
-        outcomes: list[Outcome],
-    ) -> None:
-        """Answer a publication with a number, if it waits here, now that its record was read."""
-        waiting = self._waiting.pop_number(line, number)
-        if waiting is None:
-            return
-        self._pending.commits.add(self._outgoing.now - waiting.since, 1)
-        found = position if earlier is None else earlier
-        # Whoever asked first made the record; those who asked again get the same position.
-        outcomes += [
-            Outcome(origin, found.epoch, found.seq, duplicate=bool(at) or earlier is not None)
-            for at, origin in enumerate(waiting.origins)
-        ]
 
     def _show(self, by_group: dict[int, list[Entry]]) -> None:
         """Have subscribers receive the entries, and begin new lists of them."""
@@ -519,7 +413,7 @@ class KafkaMode:
         self._repeats.clear()
         self._ready = False
         self._broker.reset(self._history(), None, self._outgoing.now, self._outgoing.out)
-        self._give_up(
+        self._producing.give_up(
             "Kafka lost records"
             if what is Change.LOST
             else "the topic was created anew or got more partitions"
@@ -552,29 +446,13 @@ class KafkaMode:
         elif self.away is None and before is not None and self._topics:
             self._outgoing.log("kafka back")
 
-    def _give_up(self, reason: str) -> None:
-        """Answer all that waits: nobody knows whether it was taken."""
-        outcomes = [
-            Outcome(origin, reason=reason, certain=False)
-            for waiting in self._waiting.clear()
-            for origin in waiting.origins
-        ]
-        self._resolve(outcomes)
-
     # `Mode`
 
     def tick(self) -> None:
         """Give up publications that wait for too long; called once a second."""
         self._complaints = 0
         self._forget(self._broker.replica.forget_idle(KAFKA_IDLE_AT_ONCE))
-        timeout = self._settings.publish_timeout
-        reason = f"Kafka did not acknowledge it within {timeout // NS_PER_S} s"
-        outcomes = [
-            Outcome(origin, reason=reason, certain=False)
-            for waiting in self._waiting.overdue(self._outgoing.now - timeout)
-            for origin in waiting.origins
-        ]
-        self._resolve(outcomes)
+        self._producing.give_up_overdue(self._settings.publish_timeout)
 
     def unready(self) -> str | None:
         """Return why this member serves no clients now; None if it does."""
