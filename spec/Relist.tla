@@ -14,7 +14,12 @@
 (*                                                                                 *)
 (* Whoever coordinates an epoch of an older list goes on until a newer epoch is    *)
 (* elected. A new seed does not vote before an active coordinator has given it the *)
-(* log, as after a crash. Losses of vote files are those of Readmit, and left out. *)
+(* log, as after a crash.                                                          *)
+(*                                                                                 *)
+(* A seed that loses its vote file is lost. If the list in force has it, others    *)
+(* elect an epoch for its loss (Readmit; left out here). If that list, which has   *)
+(* to be settled, lacks it, it begins anew without anybody's word: what it         *)
+(* promised was for epochs of lists that elect nothing any more.                   *)
 EXTENDS Naturals, Sequences, FiniteSets, TLC
 
 CONSTANTS
@@ -24,12 +29,16 @@ CONSTANTS
     Publication,
     MaxEpoch,      \* epoch 1 is there at the beginning; others are elected
     MaxCrash,
+    MaxLoss,
     Off            \* names of the rules that are switched off
 
 Rule(name) == name \notin Off
 
 \* What the models use; a configuration file can only name them. ThreeToFive and FiveToThree are
 \* what operators do, and more than TLC exhausts: README.md says why the small ones are enough.
+\* A seed that goes, and comes back.
+Unchanged == <<{"s1", "s2", "s3"}>>
+OutAndIn == <<{"s1", "s2"}, {"s1"}, {"s1", "s2"}>>
 TwoToThree == <<{"s1", "s2"}, {"s1", "s2", "s3"}>>
 ThreeToTwo == <<{"s1", "s2", "s3"}, {"s1", "s2"}>>
 \* Three lists of which the first and the last have no seed in common.
@@ -64,12 +73,15 @@ VARIABLES
     conf,               \* the list of its candidate, 0 before anybody stood for it
     phase, clog, base, fence, commit,
     \* of the world
-    sent, committed, crashes
+    sent, committed, crashes,
+    \* of losses: the seeds that a lost one has heard say that they named no list after its own
+    heard, losses
 
 listVars == <<begun, noted, next>>
 seedVars == <<promised, incarnation, status, log, accepted>>
 epochVars == <<phase, clog, base, fence, commit>>
-vars == <<listVars, seedVars, conf, epochVars, sent, committed, crashes>>
+lossVars == <<heard, losses>>
+vars == <<listVars, seedVars, conf, epochVars, sent, committed, crashes, lossVars>>
 
 First == Config[1]
 
@@ -91,6 +103,8 @@ Init ==
     /\ sent = {}
     /\ committed = {}
     /\ crashes = 0
+    /\ heard = [s \in Seed |-> {}]
+    /\ losses = 0
 
 AckOf(s, e, n) ==
     [kind |-> "ack", from |-> s, epoch |-> e, inc |-> incarnation[s], length |-> n]
@@ -112,12 +126,12 @@ Settled(c) == \E e \in Epoch : conf[e] = c /\ phase[e] = "active"
 \* An operator's order, or what another seed has named: the vote file has it before others hear it.
 Name(s, c) ==
     /\ Before[c] \in begun /\ s \in Config[Before[c]]
-    /\ noted[s] = Before[c]
+    /\ noted[s] = Before[c] /\ status[s] # "lost"
     /\ next[s] # c
     /\ Rule("a next list is named once") => next[s] = 0
     /\ Rule("settled before the next") => Settled(Before[c])
     /\ next' = [next EXCEPT ![s] = c]
-    /\ UNCHANGED <<begun, noted, seedVars, conf, epochVars, sent, committed, crashes>>
+    /\ UNCHANGED <<begun, noted, seedVars, conf, epochVars, sent, committed, crashes, lossVars>>
 
 Named(c) == {s \in Config[Before[c]] : noted[s] = Before[c] /\ next[s] = c}
 
@@ -126,13 +140,14 @@ Begin(c) ==
     /\ IF Rule("a majority names the next list") THEN Majority(Before[c], Named(c))
        ELSE Named(c) # {}
     /\ begun' = begun \cup {c}
-    /\ UNCHANGED <<noted, next, seedVars, conf, epochVars, sent, committed, crashes>>
+    /\ UNCHANGED <<noted, next, seedVars, conf, epochVars, sent, committed, crashes, lossVars>>
 
 Note(s, c) ==
     /\ c \in begun /\ Number(c) > Number(noted[s])
     /\ noted' = [noted EXCEPT ![s] = c]
     /\ next' = [next EXCEPT ![s] = 0]
-    /\ UNCHANGED <<begun, seedVars, conf, epochVars, sent, committed, crashes>>
+    /\ heard' = [heard EXCEPT ![s] = {}]
+    /\ UNCHANGED <<begun, seedVars, conf, epochVars, sent, committed, crashes, losses>>
 
 -------------------------------------------------------------------------------
 (* Election *)
@@ -141,7 +156,7 @@ Note(s, c) ==
 Stand(e, c) ==
     /\ conf[e] = 0 /\ c \in begun
     /\ conf' = [conf EXCEPT ![e] = c]
-    /\ UNCHANGED <<listVars, seedVars, epochVars, sent, committed, crashes>>
+    /\ UNCHANGED <<listVars, seedVars, epochVars, sent, committed, crashes, lossVars>>
 
 Promise(s, e) ==
     /\ conf[e] # 0 /\ phase[e] = "idle"
@@ -155,7 +170,7 @@ Promise(s, e) ==
         {[kind |-> "promise", from |-> s, epoch |-> e, accepted |-> accepted[s],
           log |-> log[s], inc |-> incarnation[s]]}
     /\ UNCHANGED <<listVars, incarnation, status, log, accepted, conf, epochVars, committed,
-                   crashes>>
+                   crashes, lossVars>>
 
 NotWorse(p, q) ==
     p.accepted > q.accepted \/ (p.accepted = q.accepted /\ Len(p.log) >= Len(q.log))
@@ -172,7 +187,7 @@ Elect(e) ==
                 IF \E m \in votes : m.from = s
                 THEN (CHOOSE m \in votes : m.from = s).inc ELSE 0]]
     /\ phase' = [phase EXCEPT ![e] = "sync"]
-    /\ UNCHANGED <<listVars, seedVars, conf, commit, sent, committed, crashes>>
+    /\ UNCHANGED <<listVars, seedVars, conf, commit, sent, committed, crashes, lossVars>>
 
 \* The list says whose acks count, and not who may take a log.
 Sync(s, e) ==
@@ -182,7 +197,7 @@ Sync(s, e) ==
     /\ accepted' = [accepted EXCEPT ![s] = e]
     /\ promised' = [promised EXCEPT ![s] = e]
     /\ sent' = sent \cup {AckOf(s, e, base[e])}
-    /\ UNCHANGED <<listVars, incarnation, status, conf, epochVars, committed, crashes>>
+    /\ UNCHANGED <<listVars, incarnation, status, conf, epochVars, committed, crashes, lossVars>>
 
 Activate(e) ==
     /\ phase[e] = "sync"
@@ -190,7 +205,7 @@ Activate(e) ==
     /\ phase' = [phase EXCEPT ![e] = "active"]
     /\ commit' = [commit EXCEPT ![e] = base[e]]
     /\ CommitUpTo(e, base[e])
-    /\ UNCHANGED <<listVars, seedVars, conf, clog, base, fence, sent, crashes>>
+    /\ UNCHANGED <<listVars, seedVars, conf, clog, base, fence, sent, crashes, lossVars>>
 
 -------------------------------------------------------------------------------
 (* Publications *)
@@ -199,7 +214,8 @@ Publish(e, p) ==
     /\ phase[e] = "active"
     /\ \A k \in DOMAIN clog[e] : clog[e][k].what # p
     /\ clog' = [clog EXCEPT ![e] = Append(@, [epoch |-> e, what |-> p])]
-    /\ UNCHANGED <<listVars, seedVars, conf, phase, base, fence, commit, sent, committed, crashes>>
+    /\ UNCHANGED <<listVars, seedVars, conf, phase, base, fence, commit, sent, committed, crashes,
+                   lossVars>>
 
 Accept(s, e, n) ==
     /\ status[s] = "normal" /\ accepted[s] = e /\ promised[s] = e
@@ -207,7 +223,7 @@ Accept(s, e, n) ==
     /\ log' = [log EXCEPT ![s] = SubSeq(clog[e], 1, n)]
     /\ sent' = sent \cup {AckOf(s, e, n)}
     /\ UNCHANGED <<listVars, promised, incarnation, status, accepted, conf, epochVars, committed,
-                   crashes>>
+                   crashes, lossVars>>
 
 Commit(e, n) ==
     /\ phase[e] = "active"
@@ -215,7 +231,7 @@ Commit(e, n) ==
     /\ Majority(conf[e], AckedBy(e, n))
     /\ commit' = [commit EXCEPT ![e] = n]
     /\ CommitUpTo(e, n)
-    /\ UNCHANGED <<listVars, seedVars, conf, phase, clog, base, fence, sent, crashes>>
+    /\ UNCHANGED <<listVars, seedVars, conf, phase, clog, base, fence, sent, crashes, lossVars>>
 
 -------------------------------------------------------------------------------
 (* Crash and recovery *)
@@ -225,30 +241,69 @@ Crash(s) ==
     /\ crashes < MaxCrash
     /\ crashes' = crashes + 1
     /\ incarnation' = [incarnation EXCEPT ![s] = @ + 1]
-    /\ status' = [status EXCEPT ![s] = "recovering"]
+    /\ status' = [status EXCEPT ![s] = IF @ \in {"lost", "anew"} THEN "lost" ELSE "recovering"]
+    /\ heard' = [heard EXCEPT ![s] = {}]
     /\ log' = [log EXCEPT ![s] = <<>>]
     /\ accepted' = [accepted EXCEPT ![s] = 0]
     /\ noted' = IF Rule("the list is durable") THEN noted ELSE [noted EXCEPT ![s] = 1]
-    /\ UNCHANGED <<begun, next, promised, conf, epochVars, sent, committed>>
+    /\ UNCHANGED <<begun, next, promised, conf, epochVars, sent, committed, losses>>
+
+\* Without its vote file a seed goes by the first list, until it hears of a newer one.
+Lose(s) ==
+    /\ losses < MaxLoss
+    /\ losses' = losses + 1
+    /\ incarnation' = [incarnation EXCEPT ![s] = @ + 1]
+    /\ status' = [status EXCEPT ![s] = "lost"]
+    /\ promised' = [promised EXCEPT ![s] = 0]
+    /\ log' = [log EXCEPT ![s] = <<>>]
+    /\ accepted' = [accepted EXCEPT ![s] = 0]
+    /\ noted' = [noted EXCEPT ![s] = 1]
+    /\ next' = [next EXCEPT ![s] = 0]
+    /\ heard' = [heard EXCEPT ![s] = {}]
+    /\ UNCHANGED <<begun, conf, epochVars, sent, committed, crashes>>
+
+Hear(s, q) ==
+    /\ status[s] = "lost" /\ q \in Config[noted[s]]
+    /\ noted[q] = noted[s] /\ next[q] = 0 /\ status[q] # "lost"
+    /\ heard' = [heard EXCEPT ![s] = @ \cup {q}]
+    /\ UNCHANGED <<listVars, seedVars, conf, epochVars, sent, committed, crashes, losses>>
+
+\* No majority of the list can have named another one by the time of the loss.
+NoneFollowed(s) == ~ Majority(noted[s], Config[noted[s]] \ heard[s])
+
+ComeAnew(s) ==
+    /\ status[s] = "lost"
+    /\ Rule("who begins anew is in no list") => s \notin Config[noted[s]]
+    /\ Rule("no newer list has it") => NoneFollowed(s)
+    /\ Rule("the list without it is settled") => Settled(noted[s])
+    /\ status' = [status EXCEPT ![s] = "anew"]
+    /\ UNCHANGED <<listVars, promised, incarnation, log, accepted, conf, epochVars, sent, committed,
+                   crashes, lossVars>>
+
+\* An epoch of a list without the seed rests on no promise that it forgot.
+Rested(s, e) == Rule("who begins anew is given the log by others") => s \notin Config[conf[e]]
 
 \* The active coordinator counts this start of the seed from now on, and gives it its log.
 \* A coordinator of the list before may do that too: it counts the seed if its list has it.
 TakeBack(s, e) ==
     /\ phase[e] = "active"
-    /\ status[s] = "recovering" /\ promised[s] <= e
+    /\ promised[s] <= e
+    /\ \/ status[s] = "recovering"
+       \/ status[s] = "anew" /\ Rested(s, e)
     /\ fence' = [fence EXCEPT ![e][s] = incarnation[s]]
     /\ status' = [status EXCEPT ![s] = "normal"]
     /\ log' = [log EXCEPT ![s] = clog[e]]
     /\ accepted' = [accepted EXCEPT ![s] = e]
     /\ promised' = [promised EXCEPT ![s] = e]
     /\ sent' = sent \cup {AckOf(s, e, Len(clog[e]))}
-    /\ UNCHANGED <<listVars, incarnation, conf, phase, clog, base, commit, committed, crashes>>
+    /\ UNCHANGED <<listVars, incarnation, conf, phase, clog, base, commit, committed, crashes,
+                   lossVars>>
 
 -------------------------------------------------------------------------------
 
 Next ==
     \/ \E c \in List : Begin(c) \/ \E s \in Seed : Name(s, c) \/ Note(s, c)
-    \/ \E s \in Seed : Crash(s)
+    \/ \E s \in Seed : Crash(s) \/ Lose(s) \/ ComeAnew(s) \/ \E q \in Seed : Hear(s, q)
     \/ \E e \in Epoch :
         \/ \E c \in List : Stand(e, c)
         \/ Elect(e) \/ Activate(e)
@@ -296,5 +351,9 @@ OldSeedsAreFree ==
 
 NeverCommittedByLaterLists ==
     ~ \E c, d \in committed : c.place < d.place /\ Number(conf[c.epoch]) < Number(conf[d.epoch])
+NeverBackAfterALoss ==
+    ~ \E s \in Seed, e \in Epoch : losses = 1 /\ crashes = 0 /\ incarnation[s] = 1
+        /\ status[s] = "normal" /\ accepted[s] = e /\ s \in Config[conf[e]]
+        /\ \E c \in committed : c.epoch = e
 NeverSettled == ~ Settled(Len(Config))
 ===============================================================================

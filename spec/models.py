@@ -158,10 +158,11 @@ def relist(
     publications: int,
     crashes: int = 0,
     before: str = "InARow",
+    losses: int = 0,
 ) -> dict[str, int | str]:
     """Bounds of Relist: `before` names which list follows which."""
     bounds = reconfigure(config, seeds, epochs, publications)
-    return {**bounds, "Before": before, "MaxCrash": crashes}
+    return {**bounds, "Before": before, "MaxCrash": crashes, "MaxLoss": losses}
 
 
 def forget(length: int, epochs: int, visits: int) -> dict[str, int | str]:
@@ -186,6 +187,7 @@ def numbering(length: int, epochs: int) -> dict[str, int | str]:
 
 
 PEERS = ("InstallFromPeers",)
+LOSS = ("Lose", "Hear", "ComeAnew")
 CALM = ("Crash", "Install", "Register", *PEERS)
 
 HOLDS = (
@@ -251,6 +253,15 @@ HOLDS = (
         "Relist",
         relist("TwoToThree", 3, 2, 1),
         RELIST,
+        idle=("Crash", *LOSS),
+        symmetric=False,
+    ),
+    Model(
+        "lists: a seed goes, and comes back without its file 3e 1p",
+        "holds",
+        "Relist",
+        relist("OutAndIn", 2, 3, 1, losses=1),
+        RELIST,
         idle=("Crash",),
         symmetric=False,
     ),
@@ -312,7 +323,10 @@ HOLDS = (
             relist(lists, seeds, epochs, 1, crashes),
             RELIST,
             # Nobody is taken back if no seed is new and none crashes.
-            idle=() if crashes else ("Crash", "TakeBack")[: 1 + (lists == "ThreeToTwo")],
+            idle=(
+                *LOSS,
+                *(() if crashes else ("Crash", "TakeBack")[: 1 + (lists == "ThreeToTwo")]),
+            ),
             profile="full",
             symmetric=False,
         )
@@ -430,6 +444,7 @@ WITNESSES = (
     witness("NeverDeposed", "PreVote", log(2, 0, 1), "quick"),
     witness("NeverCommittedByLaterLists", "Relist", relist("TwoToThree", 3, 2, 2), "full"),
     witness("NeverSettled", "Relist", relist("Moved", 2, 3, 1), "full"),
+    witness("NeverBackAfterALoss", "Relist", relist("OutAndIn", 2, 3, 1, losses=1)),
 )
 
 
@@ -550,6 +565,21 @@ MUTANTS = (
     mutant("the list is durable", "Relist", relist("Moved", 2, 4, 1, 1), RELIST, "full"),
     *(
         Model(
+            f"without: {rule}, who begins anew is given the log by others",
+            "mutant",
+            "Relist",
+            relist(lists, 3, 2, 1, losses=1),
+            RELIST,
+            off=(rule, "who begins anew is given the log by others"),
+            symmetric=False,
+        )
+        for rule, lists in (
+            ("who begins anew is in no list", "Unchanged"),
+            ("the list without it is settled", "ThreeToTwo"),
+        )
+    ),
+    *(
+        Model(
             f"without: one seed at a time, {config}",
             "mutant",
             "Relist",
@@ -584,7 +614,7 @@ MUTANTS = (
 
 # Without this nothing breaks within the bounds that TLC exhausts: it is kept because the proof of
 # the others leans on it, and the simulator is not bounded so tightly.
-SURVIVORS = ("synchronise before active",)
+SURVIVORS = ("synchronise before active", "no newer list has it")
 MODELS = (*HOLDS, *DRAWN, *WITNESSES, *MUTANTS)
 PROFILES = ("quick", "ci", "full")
 

@@ -1,5 +1,7 @@
 """Seeds that change while the cluster runs: orders, what each member does, and what is refused."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -14,8 +16,12 @@ from mdserver.cluster.messages import (
     Prepare,
     PrepareItem,
     SeedOrder,
+    SyncItem,
+    SyncRequest,
+    SyncRequestItem,
     TakePart,
 )
+from mdserver.cluster.node import Node
 from mdserver.cluster.relisting import ORDER_PATIENCE, Relisting
 from mdserver.limits import NS_PER_S
 from simulation.cluster import Cluster
@@ -269,6 +275,121 @@ def test_who_lost_its_file_and_is_no_seed_any_more_serves_after_an_invitation_to
     cluster.feed("m3:1", PeerReceived("m1:1", [TakePart()]))
     cluster.run(ORDER_PATIENCE)
     cluster.until(cluster.ready)
+
+
+def removed_without_its_file(member: str) -> Cluster:
+    """A cluster in which a seed was removed, lost its file after that, and was started again."""
+    cluster = cluster_of(4)
+    change(cluster, "add-seed", "m4:1", 2, FOUR)
+    change(cluster, "remove-seed", member, 3, tuple(name for name in FOUR if name != member))
+    cluster.kill(member)
+    cluster.lose_votes(member)
+    cluster.start(member)
+    return cluster
+
+
+@pytest.mark.parametrize("member", ["m3:1", "m4:1"])  # of the first list, and of a later one
+def test_a_removed_seed_that_lost_its_file_becomes_a_seed_again(member: str) -> None:
+    cluster = removed_without_its_file(member)
+    cluster.until(cluster.ready)
+    names = (*(name for name in FOUR if name != member), member)
+    change(cluster, "add-seed", member, 4, names)
+    assert cluster.statistics(member).incarnation >= votes.RESTARTS_MAX
+    assert votes.read(cluster.disks[member].votes or b"").may_name
+    for other in FOUR:
+        cluster.disconnect("m1:1" if other != "m1:1" else "m2:1", other)
+        cluster.run(NS_PER_S)
+        assert not cluster.statistics(member).record_lost
+    cluster.kill(member)
+    cluster.start(member)
+    cluster.until(cluster.ready)
+    cluster.until(lambda: settled(cluster, 4, names))
+
+
+def test_a_removed_seed_without_its_file_that_coordinates_everything_becomes_a_seed() -> None:
+    cluster = removed_without_its_file("m4:1")
+    cluster.until(cluster.ready)
+    for name in THREE:
+        cluster.operate(name, "drain", name, force=True)
+    cluster.until(lambda: all(cluster.coordinator(group) == "m4:1" for group in range(4)))
+    change(cluster, "add-seed", "m4:1", 4, FOUR)
+    assert cluster.statistics("m4:1").incarnation >= votes.RESTARTS_MAX
+
+
+def test_who_is_still_lost_by_an_older_list_becomes_a_seed_again() -> None:
+    """It is invited before it has learned that it is no seed."""
+    cluster = removed_without_its_file("m3:1")
+    cluster.until(lambda: cluster.statistics("m3:1").groups[0].standing is Standing.LOST)
+    cluster.feed("m1:1", PeerReceived("m2:1", [SeedOrder("m3:1", votes=True)]))
+    cluster.until(lambda: settled(cluster, 4, ("m1:1", "m2:1", "m4:1", "m3:1")))
+
+
+def forgotten() -> tuple[Cluster, Node]:
+    """A member that was a seed, lost its file, and is about to be a seed again; 3 seeds are left.
+
+    Time stands still from here on.
+    """
+    cluster = removed_without_its_file("m4:1")
+    cluster.until(cluster.ready)
+    node = cluster.members["m4:1"].running
+    cluster.feed("m4:1", PeerReceived("m1:1", [TakePart()]))
+    assert node.relisting.forgot
+    assert node.relisting.may_join()
+    return cluster, node
+
+
+@pytest.mark.parametrize(
+    ("told", "value"),
+    [("list_number", 4), ("next_seeds", FOUR), ("record_lost", True), ("list_number", 0)],
+)
+def test_who_forgot_begins_anew_only_if_no_newer_list_can_have_it(told: str, value: Any) -> None:
+    _, node = forgotten()
+    setattr(node.members.peers["m1:1"], told, value)
+    assert node.relisting.may_join(), "the other two make no majority with one that is silent"
+    setattr(node.members.peers["m2:1"], told, value)
+    assert not node.relisting.may_join()
+
+
+def test_who_forgot_begins_anew_only_once_the_list_without_it_is_settled() -> None:
+    _, node = forgotten()
+    node.groups[0].list_number = 2
+    assert not node.relisting.may_join()
+
+
+def test_who_forgot_is_given_the_log_by_no_list_that_has_it() -> None:
+    cluster, _ = forgotten()
+    leader = next(name for name in THREE if name == cluster.coordinator(0))
+    group = cluster.members[leader].running.groups[0]
+    assert group.coordinator is not None
+    known = {"m4:1": 3}
+
+    def given(*, anew: bool) -> bool:
+        item = SyncRequestItem(0, 0, group.history, 0, True)
+        request = SyncRequest(votes.RESTARTS_MAX, False, False, [item], anew)
+        cluster.members[leader].running.storage.votes.known.update(known)
+        return isinstance(group.transfer.give("m4:1", item, request), SyncItem)
+
+    assert not given(anew=False)
+    assert given(anew=True)
+    listed = group.coordinator.seeds
+    group.coordinator.seeds = FOUR
+    assert not given(anew=True), "the epoch may rest on a promise that it forgot"
+    group.coordinator.seeds = listed
+    group.seeds.names = FOUR
+    assert not given(anew=True), "it may have promised by the newer list"
+    assert cluster.members[leader].running.refused[Guard.REGISTER_LOST] == 3
+
+
+def test_a_seed_of_the_list_in_force_that_lost_its_file_waits_for_the_word() -> None:
+    """An invitation is no word: it may have promised by the list that it has not heard of yet."""
+    cluster = cluster_of(4)
+    change(cluster, "add-seed", "m4:1", 2, FOUR)
+    cluster.kill("m4:1")
+    cluster.lose_votes("m4:1")
+    cluster.start("m4:1")
+    cluster.feed("m4:1", PeerReceived("m1:1", [TakePart()]))
+    cluster.run(5 * NS_PER_S)
+    assert cluster.statistics("m4:1").groups[0].standing is Standing.LOST
 
 
 # Refusals

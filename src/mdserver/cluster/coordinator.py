@@ -255,14 +255,21 @@ class Coordinator:
             self.acked.pop(seed, None)
 
     def may_register(
-        self, seed: str, incarnation: int, admitted: bool, known: dict[str, int]
+        self,
+        seed: str,
+        incarnation: int,
+        admitted: bool,
+        known: dict[str, int],
+        *,
+        anew: bool = False,
     ) -> bool:
         """Return whether a recovering seed may be taken back by this coordinator.
 
         `known` are the incarnations below which nothing of a seed counts, as this member's vote
         record has them. A seed that lost its record (others know it, but it is not `admitted`) is
         taken back only by the coordinator of an epoch that was elected for this loss: an epoch
-        before it may rest on promises that the seed forgot (spec: "readmission elects anew").
+        before it may rest on promises that the seed forgot (spec: "readmission elects anew"). That
+        of a list without the seed rests on none of it: if it begins `anew`, it is given the log.
         """
         least = max(self.known.get(seed, 0), known.get(seed, 0))
         if self.state is not CoordinatorState.ACTIVE:
@@ -271,6 +278,8 @@ class Coordinator:
             self.refusals.note(Guard.REGISTER_INCARNATION)
             return False
         if admitted or self.readmit.get(seed) == incarnation or not least:
+            return True
+        if anew and seed not in self.seeds:
             return True
         self.refusals.note(Guard.REGISTER_LOST)
         return False

@@ -37,7 +37,11 @@ def new_history(rng: "random.Random", age: int = 0) -> str:
 
 
 class Groups(list[Group]):
-    """All groups of a member by their numbers, and what has to be done to many of them at once."""
+    """All groups of a member by their numbers, and what has to be done to many of them at once.
+
+    `anew`: this member lost the record of a time when it was a seed, is to become one again, and
+    took an incarnation above those of that time (`Relisting.forgot`).
+    """
 
     def __init__(
         self,
@@ -59,6 +63,7 @@ class Groups(list[Group]):
         self._wal = wal
         self._rng = rng
         self._histories_told = 0
+        self.anew = False
         storage.groups = self
 
     # History ids
@@ -152,7 +157,7 @@ class Groups(list[Group]):
         If an operator takes this seed back already, that holds for all groups: the loss is the one
         that the operator was asked about.
         """
-        returning = self.returning
+        returning, self.anew = self.returning, False
         for group in self:
             if group.acceptor is not None:
                 group.acceptor.transition(AcceptorEvent.LOSE)

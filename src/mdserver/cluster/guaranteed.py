@@ -92,7 +92,8 @@ class Guaranteed(MemberPart):
         else:
             # No seed has noted this start yet, since it is not admitted: a start that they know by
             # the same number is another one. A seed that is LOST took a number above theirs.
-            missed = known >= votes.incarnation or not self.groups.record_lost
+            # So did one that begins anew.
+            missed = known >= votes.incarnation or not (self.groups.record_lost or self.groups.anew)
         if missed:
             self._lose(peer, known)
 
@@ -132,9 +133,15 @@ class Guaranteed(MemberPart):
         self._outgoing.refuse(Guard.RECORD_OLDER)
         self._outgoing.log("vote record lost", known=known, told_by=peer)
         self.groups.lose()
+        self._renew(known)
+
+    def _renew(self, known: int) -> None:
+        """Go on like a member that just started, of an incarnation above those that are known.
+
+        Acks of the old one do not count any more, and tickets get a contact name that stands in no
+        log yet.
+        """
         votes = self._storage.votes
-        # It goes on like a member that just started: acks of the old incarnation do not count any
-        # more, and tickets get a contact name that stands in no log yet.
         votes.admitted = False
         votes.may_name = False  # an older copy does not know what was named after it
         votes.incarnation = after_loss(max(known, votes.incarnation))
@@ -180,14 +187,23 @@ class Guaranteed(MemberPart):
     def tick(self) -> None:
         """Check the quorum, stand for groups, join, and hand groups over; a few times a second."""
         self.sequencer.check_quorum()
-        if self.relisting.look():
-            # It was no seed when others said what they know of it.
-            for name, other in self._members.peers.items():
-                self._compare_own(name, other.known)
-            self.relisting.joined()
+        self.relisting.look()
+        if self.relisting.may_join():
+            self._join()
         self._election.look()
         self._following.join()
         self.sequencer.hand_over()
+
+    def _join(self) -> None:
+        """Begin to take part, and learn whether this member has lost its vote record."""
+        self.groups.anew = self.relisting.forgot
+        if self.groups.anew:
+            self._renew(self._members.known_start)
+        self.relisting.join()
+        # It was no seed when others said what they know of it.
+        for name, other in self._members.peers.items():
+            self._compare_own(name, other.known)
+        self.relisting.joined()
 
     def rebalance(self) -> None:
         """Hand groups over without delay: members miss others that they did not miss before."""

@@ -174,7 +174,8 @@ class Learner(MemberPart):
         items = [item for item in replies if isinstance(item, SyncRequestItem)]
         if items:
             votes = self._storage.votes
-            request = SyncRequest(votes.incarnation, votes.admitted, self.groups.returning, items)
+            returning, anew = self.groups.returning, self.groups.anew
+            request = SyncRequest(votes.incarnation, votes.admitted, returning, items, anew)
             self._outgoing.send((peer,), request)
 
     def link_lost(self, peer: str) -> None:

@@ -215,6 +215,11 @@ class Membership:
         peer.known = hello.known
         return True
 
+    @property
+    def known_start(self) -> int:
+        """Return the newest incarnation of this member that others know; 0 if they know none."""
+        return max((peer.known.get(self.me, 0) for peer in self.peers.values()), default=0)
+
     def all_forget(self, linked: "Sequence[str]", *, seeds: bool) -> bool:
         """Return whether all members that are linked, and all `seeds`, know what forgets subjects.
 

@@ -314,13 +314,15 @@ class SyncRequestItem(Item, frozen=True):
 class SyncRequest(PeerMessage, frozen=True, tag=12):
     """A member asks a coordinator for what it lacks.
 
-    `returning`: it lost its vote record, and an operator takes it back.
+    `returning`: it lost its vote record, and an operator takes it back. `anew`: it lost its vote
+    record too, but is in no list of seeds, so that nobody has to take it back.
     """
 
     incarnation: int
     admitted: bool
     returning: bool
     items: list[SyncRequestItem]
+    anew: bool = False
 
 
 class ForwardItem(Item, frozen=True):

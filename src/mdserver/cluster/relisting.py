@@ -18,6 +18,7 @@ Two operators could name two lists at the same time, and if either had half of t
 ever begin. So one seed begins all changes, one after the other: the first of the list in sight.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -210,11 +211,11 @@ class Relisting(MemberPart):
 
     # A few times a second
 
-    def look(self) -> bool:
-        """Go on with what is under way; return whether this member has begun to take part."""
+    def look(self) -> None:
+        """Go on with what is under way."""
         seeds = self._members.seeds
         if self._settings.learner or self._settings.single:
-            return False
+            return
         if seeds.include_me:
             named = self._named()
             begun = seeds.begun(named)
@@ -225,43 +226,68 @@ class Relisting(MemberPart):
                 counts = {names: list(named.values()).count(names) for names in named.values()}
                 self._name(max(counts, key=lambda names: (counts[names], names)))
         self._carry_out()
-        joined = self._join()
         self._elect_anew()
         if self._settled < seeds.number and self.settled:
             self._settled = seeds.number
             self._outgoing.log("seeds settled", number=seeds.number)
         self._leave()
-        return joined
 
-    def _join(self) -> bool:
-        """Begin to take the logs as a seed does; return whether that is news.
+    def may_join(self) -> bool:
+        """Return whether this member is to take the logs as a seed does, and may begin to.
 
-        If this member lost its record, it may have been a seed that voted. A majority of the seeds
-        of the list before has noted its incarnation then (`_name`), so enough of them have to be
-        heard first that one of these is among them.
+        If it lost its record, it may have been a seed that voted. A majority of the seeds of the
+        list before has noted its incarnation then (`_name`), so enough of them have to be heard
+        first that one of these is among them.
         """
-        seeds, groups, peers = self._members.seeds, self.groups, self._members.peers
-        wanted = seeds.include_me or self._is_invited
-        if not wanted or groups[0].acceptor is not None:
+        seeds, peers = self._members.seeds, self._members.peers
+        if self.groups[0].acceptor is not None or not (seeds.include_me or self._is_invited):
             return False
-        heard = sum(peers[seed].greeted for seed in seeds.others)
-        if heard < (len(seeds.others) + 1) // 2:
-            return False
-        for group in groups:
+        if not self.forgot:
+            return self._enough(peers[seed].greeted for seed in seeds.others)
+        return self.settled and self._enough(
+            peers[seed].list_number == seeds.number
+            and not peers[seed].next_seeds
+            and not peers[seed].record_lost
+            for seed in seeds.names
+        )
+
+    def _enough(self, heard: Iterable[bool]) -> bool:
+        """Return whether these are so many seeds that no majority is without one of them."""
+        said = list(heard)
+        return sum(said) >= (len(said) + 1) // 2
+
+    @property
+    def forgot(self) -> bool:
+        """Return whether this member was a seed, is none, and has a record that does not say so.
+
+        It lost that record, and begins anew if it is to be a seed again: nobody has to take it back
+        (spec: `ComeAnew`). What it promised it promised by lists that had it, and those elect
+        nothing any more once one without it is settled. It must not be in a newer list, though, of
+        which it has forgotten as well. So as many seeds as make that impossible have to say, on
+        links that are newer than the loss, that they have named no list after the present one
+        (`may_join`). Nor has an epoch to be elected for the loss: an epoch of a list without this
+        member rests on no promise of it, so its coordinator may give it the log.
+        """
+        unlisted = not self._members.seeds.include_me
+        return unlisted and not self._storage.votes.admitted and self._members.known_start > 0
+
+    def join(self) -> None:
+        """Begin to take the logs as a seed does."""
+        for group in self.groups:
             group.take_part()
         # What it does not write down from the beginning is no log to restore.
         self._storage.votes.recorded = False
         self._storage.admit()  # where this member coordinates all groups, nobody gives it a log
         self._storage.store()
-        self._outgoing.log("takes part", seed=seeds.include_me)
-        return True
+        self._outgoing.log("takes part", seed=self._members.seeds.include_me)
 
     def joined(self) -> None:
         """Note that a new seed has named no list, if it takes part before any list has it.
 
-        It cannot have named one then, unless it lost its record; but then it is LOST by now, as
-        enough seeds were heard (`_join`). Without this it could name none while a seed is away that
-        it has never heard, and no new seed could ever take the place of one that is gone.
+        It cannot have named one then, unless it lost its record; but then it is LOST by now, or
+        began anew, as enough seeds were heard (`may_join`). Without this it could name none while a
+        seed is away that it has never heard, and no new seed could ever take the place of one that
+        is gone.
         """
         if not self._members.seeds.include_me and not self.groups.record_lost:
             self._storage.votes.may_name = True
@@ -270,7 +296,9 @@ class Relisting(MemberPart):
     def _leave(self) -> None:
         """Hold no log that counts any more, once no epoch of an older list is needed."""
         seeds, groups = self._members.seeds, self.groups
-        if groups[0].acceptor is None or seeds.include_me or self._is_invited:
+        if groups[0].acceptor is None or seeds.include_me:
+            return
+        if self._is_invited and not groups.record_lost:  # a LOST one goes, and begins anew
             return
         if not self.settled or self._older():
             return

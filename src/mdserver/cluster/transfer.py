@@ -417,7 +417,10 @@ class Transfer:
         if not item.recovering:
             return 0
         known = self._storage.votes.known
-        if not coordinator.may_register(peer, request.incarnation, request.admitted, known):
+        # By a newer list than that of the epoch it may be a seed that promised.
+        anew = request.anew and peer not in self._group.seeds.names
+        incarnation = request.incarnation
+        if not coordinator.may_register(peer, incarnation, request.admitted, known, anew=anew):
             return 0
         readmitted = coordinator.readmit.get(peer) == request.incarnation
         coordinator.register(peer, request.incarnation)
