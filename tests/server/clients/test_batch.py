@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from mdserver.codec.binary_form import BinaryClient
 from mdserver.core.events import Delivery, MessageEvent
 from mdserver.core.message import Entry, MessageType, Publication
@@ -44,7 +46,7 @@ def run(subject: str, *positions: tuple[int, int]) -> list[Deliver]:
     ]
 
 
-def positions_read(client: BinaryClient, frames: list[bytes]) -> list[tuple[int, int]]:
+def positions_read(client: BinaryClient, frames: Sequence[bytes]) -> list[tuple[int, int]]:
     events = client.events(b"".join(frames))
     return [(event.epoch, event.seq) for event in events if isinstance(event, MessageEvent)]
 

@@ -8,7 +8,10 @@ from mdserver.core.events import AnyEvent, Connected, Delivery
 from mdserver.core.inputs import Closed, Opened, Received
 from mdserver.core.message import Entry, MessageType, Publication
 from mdserver.core.outputs import Authorize, Deliver, Disconnect, Log, Output, Send
+from mdserver.limits import SUBPROTOCOL_JSON
 from mdserver.server.clients.flusher import Flusher
+from mdserver.server.clients.forms import WEBSOCKET_FORMS
+from mdserver.server.clients.outbox import Outbox
 from mdserver.server.clients.sessions import Sessions
 from mdserver.server.engine import Engine, OutputRoutes
 
@@ -54,6 +57,10 @@ class Unencodable(Sink):
 
     def put(self, event: AnyEvent) -> bool:
         raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+
+
+class Unused:
+    """A socket, or a connection, of an outbox from which nothing is sent."""
 
 
 class FailingOutbox:
@@ -130,3 +137,23 @@ def test_a_line_that_cannot_be_written_is_lost_and_nothing_else() -> None:
     sessions.dispatch(Received(1, []))
     assert sink.events == [CONNECTED]
     assert sink.ended is None
+
+
+def test_what_one_session_gets_besides_goes_to_no_other() -> None:
+    sessions, _ = sessions_of()
+    form = WEBSOCKET_FORMS[SUBPROTOCOL_JSON]
+    first, second = (
+        Outbox(number, form, Unused(), Unused(), 1000, sessions.traffic)  # type: ignore[arg-type]
+        for number in (1, 2)
+    )
+    sessions.outboxes |= {1: first, 2: second}
+    to_all = [Deliver(Delivery(ENTRY, MessageType.UPDATE), [1, 2])]
+    to_one = [Deliver(Delivery(ENTRY, MessageType.SNAPSHOT), [1])]
+    live, own = (form.delivery(run[0].delivery) for run in (to_all, to_one))
+    sessions.deliver(to_all)
+    assert first.frames is second.frames
+    sessions.deliver(to_one)
+    assert (list(first.frames), list(second.frames)) == ([live, own], [live])
+    sessions.deliver(to_all)
+    assert (list(first.frames), list(second.frames)) == ([live, own, live], [live, live])
+    assert sessions.flusher.dirty == [first, second]

@@ -11,7 +11,7 @@ in the next list, so none is sent twice in a pass and none is forgotten.
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import trio
@@ -74,9 +74,12 @@ class Flusher:
             since, self._since = self._since, 0
             dirty, self.dirty = self.dirty, []
             for start in range(0, len(dirty), SENDS_PER_TURN):
+                if start:
+                    await trio.lowlevel.checkpoint()
                 self.flush(dirty[start : start + SENDS_PER_TURN])
-                if start + SENDS_PER_TURN >= len(dirty) and since:
-                    self.flushed(since)
+            if since:
+                self.flushed(since)
+            if self.dirty:
                 await trio.lowlevel.checkpoint()
 
 
@@ -95,14 +98,14 @@ def flush_all(dirty: list[Outbox], send: SendMany | None = None) -> None:
     if send is not None and len(dirty) >= TOGETHER_LEAST:
         dirty = _send_together(dirty, send)
     form = None
-    joined: list[bytes] = []
+    joined: Sequence[bytes] = ()
     wire = b""
     for outbox in dirty:
         frames = outbox.frames
         if not frames or outbox.unsent:
             continue
         try:
-            if frames != joined or outbox.form is not form:
+            if (frames is not joined and frames != joined) or outbox.form is not form:
                 form = None  # until `wire` is what these frames make
                 wire = outbox.form.wire(frames)
                 joined = frames
@@ -123,7 +126,7 @@ def _send_together(dirty: list[Outbox], send: SendMany) -> list[Outbox]:
     wires: list[bytes] = []
     socks: list[socket.socket] = []
     form = None
-    joined: list[bytes] = []
+    joined: Sequence[bytes] = ()
     wire = b""
     size = taken = sealed = 0
     plain = socket.socket
@@ -135,7 +138,7 @@ def _send_together(dirty: list[Outbox], send: SendMany) -> list[Outbox]:
         if type(sock) is not plain or (tls is not None and tls.owed):
             others.append(outbox)  # the network of the simulator, or TLS has something to say first
             continue
-        if frames != joined or outbox.form is not form:
+        if (frames is not joined and frames != joined) or outbox.form is not form:
             form = None
             wire = _joined(outbox)
             size = len(wire)
@@ -156,7 +159,7 @@ def _send_together(dirty: list[Outbox], send: SendMany) -> list[Outbox]:
                 others.append(outbox)
                 form = None  # it keeps these frames, and may get more
                 continue
-        outbox.frames = []
+        outbox.frames = ()
         outbox.size = 0
         outbox.limit = outbox.limit_least
         outboxes.append(outbox)

@@ -94,7 +94,8 @@ class Outbox:
     only live messages make a slow consumer. `control` is a control frame that waits, `last` the
     goodbye. `sock` is the socket below TLS, and `tls` makes the records for it, None without TLS.
     `known` has the aliases that were introduced to the client. `mistakes` counts commands that were
-    not understood.
+    not understood. `frames` is a tuple while it may be shared with other outboxes, which after a
+    fan-out it is with nearly all of them, and a list once it is this outbox's own.
     """
 
     __slots__ = (
@@ -133,7 +134,7 @@ class Outbox:
         self.sock: Socket = sock.plain if isinstance(sock, EncryptedSocket) else sock
         self.owner = owner
         self.traffic = traffic
-        self.frames: list[bytes] = []
+        self.frames: list[bytes] | tuple[bytes, ...] = ()
         self.queue: SlowConsumerQueue | None = None
         self.since = 0
         self.size = 0
@@ -170,6 +171,8 @@ class Outbox:
     def take(self, run: Sequence[Deliver]) -> None:
         """Append live messages for this session alone, while the outbox is not parked."""
         frames, form = self.frames, self.form
+        if isinstance(frames, tuple):  # as `own_frames` does, without a call for each message
+            frames = self.frames = list(frames)
         encode = self._encode if form.aliased else form.delivery
         for output in run:
             frame = encode(output.delivery)
@@ -183,10 +186,18 @@ class Outbox:
             return False
         frames = self.frames
         first = not frames
+        if isinstance(frames, tuple):
+            frames = self.frames = list(frames)
         frames.append(frame)
         self.size += len(frame)
         self.limit += len(frame)
         return first
+
+    def own_frames(self) -> list[bytes]:
+        """Return the frames as a list that no other outbox shares, to append to."""
+        if isinstance(self.frames, tuple):
+            self.frames = list(self.frames)
+        return self.frames
 
     def _wait(self, item: bytes | Delivery) -> None:
         """Queue something that the client requested, and raise the limit by its size."""
@@ -240,7 +251,7 @@ class Outbox:
 
     def flush(self, wire: bytes) -> bool:
         """Send `wire`, the joined `frames`; return False if the outbox is parked now."""
-        self.frames = []
+        self.frames = ()
         self.size = 0
         self.limit = self.limit_least
         if len(wire) > WRITE_BYTES:
@@ -311,7 +322,7 @@ class Outbox:
             return control
         if self.frames:
             wire = self.form.wire(self.frames)
-            self.frames = []
+            self.frames = ()
             self.size = 0
             self.limit = self.limit_least
             return wire
@@ -336,7 +347,7 @@ class Outbox:
     def finish(self, last: bytes, *, drop: bool = False) -> None:
         """Send what waits (with `drop` nothing of it), then `last`."""
         if drop:
-            self.frames = []
+            self.frames = ()
             self.size = 0
             self.queue = None
         self.last = last

@@ -150,10 +150,14 @@ class Sessions:
                 batch = batches.get(form)
                 if batch is None:
                     batch = batches[form] = Batch(form, run)
-            frames = outbox.frames
-            if not frames:
+            # The question that `frames_for` asks first: nearly all know the aliases already.
+            known = batch.aliases <= outbox.known
+            frames = batch.frames if known else batch.frames_for(outbox)
+            if outbox.frames:
+                outbox.own_frames().extend(frames)
+            else:
+                outbox.frames = frames
                 dirty.append(outbox)
-            frames += batch.frames_for(outbox)
             outbox.size += batch.size
             if outbox.size > outbox.limit:
                 full.append(outbox)
