@@ -76,6 +76,7 @@ def main() -> int:
             assert f"{receipts} receipts: {audit.ALTERED} not whole" in run.stdout, run.stdout
             executors = cluster.executors()
         tasks = list(tasks_of(folder / "events"))
+    assert any(task.peak_bytes for task in tasks), "the event log tells of no memory"
     beyond = [
         task
         for task in tasks
@@ -105,7 +106,9 @@ def tasks_of(folder: Path) -> Iterator[Task]:
                 yield Task(
                     stage=event["Stage ID"],
                     ended=event["Task End Reason"]["Reason"],
-                    peak_bytes=metrics.get("Peak Execution Memory", 0),
+                    # "Peak Execution Memory" adds up the peaks of operators, whenever they come.
+                    peak_bytes=metrics.get("Peak On Heap Execution Memory", 0)
+                    + metrics.get("Peak Off Heap Execution Memory", 0),
                     spilled_bytes=metrics.get("Memory Bytes Spilled", 0),
                     read_bytes=read.get("Local Bytes Read", 0) + read.get("Remote Bytes Read", 0),
                 )

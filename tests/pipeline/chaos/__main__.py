@@ -18,13 +18,14 @@ from pathlib import Path
 
 import trio
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from .ledger import Verdict
 from .run import ChaosRun
 
 KEPT = Path("build/pipeline-chaos")
+LEAST_ARCHIVED = 0.5
 
 
 def main() -> int:
@@ -49,6 +50,9 @@ def main() -> int:
         for problem in run.plant.problems:
             console.print(f"FAILED {problem}", markup=False)
         passed = not run.plant.problems
+        if passed and verdict.archived < len(run.ledger.promised) * LEAST_ARCHIVED:
+            passed = False
+            console.print("FAILED most messages were destroyed unread, so that little was compared")
     finally:
         if not passed:
             kept = KEPT / f"seed-{given.seed}"
@@ -59,7 +63,7 @@ def main() -> int:
     return 0 if passed else 1
 
 
-async def _shown(run: ChaosRun, seconds: float, progress: Progress, task: int) -> Verdict:
+async def _shown(run: ChaosRun, seconds: float, progress: Progress, task: TaskID) -> Verdict:
     """Run, with a bar that goes on with the time."""
 
     async def advance() -> None:

@@ -1,8 +1,10 @@
 """One chaos run: publications, an archive that is started again and again, and faults.
 
 Faults come one after the other, in an order that follows from the seed. Those that destroy a part
-of the journal note first what they destroy. In the end the server is stopped, the archive reads the
-rest, and the tables are compared with what was acknowledged, before and after `maintain`.
+of the journal note first what they destroy. Most of those that would keep the archive from its work
+wait until it has read what is there, or it would read hardly anything. In the end the server is
+stopped, the archive reads the rest, and the tables are compared with what was acknowledged, before
+and after `maintain`.
 """
 
 import functools
@@ -35,6 +37,12 @@ CLOCK_DAYS = 40
 FILE_YEARS = 9
 DAY_S = 86_400
 INTERRUPTED = 130
+READ_TIMEOUT_S = 90
+POLL_S = 0.2
+AT_ONCE = 0.25
+"""The share of the faults in `AFTER_READING` that do not wait until the archive has read something:
+if none did, an archive that takes long to start would read hardly anything in the whole run."""
+AFTER_READING = {"kill archive", "end archive", "restore copy", "empty folder"}
 FAULTS = {
     "kill archive": 5,
     "end archive": 2,
@@ -173,11 +181,22 @@ class ChaosRun:
             name = self._order.choices(list(FAULTS), list(FAULTS.values()))[0]
             if name == "restore copy" and not self._copy.exists():
                 name = "copy journal"
+            if name in AFTER_READING and self._order.random() >= AT_ONCE:
+                await self._read_on()
             self._say(name)
             # A fault that was begun is carried out, although the time is over.
             with trio.CancelScope(shield=True):
                 await faults[name]()
             self.ledger.done[name] += 1
+
+    async def _read_on(self) -> None:
+        """Wait until the archive has come to where the journal is now."""
+        self._say("the archive reads on")
+        newest = max(segments.numbers(self.messages), default=0)
+        with trio.move_on_after(READ_TIMEOUT_S):
+            # Another process writes the position.
+            while segments.positions(self.messages).get("archive", 0) < newest:  # noqa: ASYNC110
+                await trio.sleep(POLL_S)
 
     async def _kill_archive(self) -> None:
         if self._archive is not None:
