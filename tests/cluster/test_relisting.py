@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from attrs import evolve
 
 from mdserver.cluster import votes
 from mdserver.cluster.acceptor import Standing
@@ -304,6 +305,19 @@ def test_a_removed_seed_that_lost_its_file_becomes_a_seed_again(member: str) -> 
     cluster.start(member)
     cluster.until(cluster.ready)
     cluster.until(lambda: settled(cluster, 4, names))
+
+
+def test_a_new_seed_that_is_to_write_its_log_says_that_it_does_not_yet() -> None:
+    cluster = cluster_of(4)
+    node = cluster.members["m4:1"].running
+    node.relisting._settings = evolve(node.settings, wants_wal=True)
+    change(cluster, "add-seed", "m4:1", 2, FOUR)
+    assert "log not written" in cluster.members["m4:1"].logs
+    for asked in ("m1:1", "m4:1"):
+        rows = cluster.operate(asked, "status").answer["members"]
+        assert [row["address"] for row in rows if row["unwritten"]] == ["m4:1"]
+    change(cluster, "remove-seed", "m4:1", 3, THREE)
+    cluster.until(lambda: not node.relisting.unwritten)
 
 
 def test_a_removed_seed_without_its_file_that_coordinates_everything_becomes_a_seed() -> None:

@@ -110,7 +110,15 @@ def test_a_log_counts_only_if_the_seed_wrote_it_all_the_time(tmp_path: Path) -> 
         done = cluster.command(2, action, cluster.peers[index], *WAIT)
         assert done.returncode == 0, done.stderr
         publish(cluster, f"{action} {index}")
+        told = "does not write its log yet"
+        for words in (done.stdout, cluster.command(2, "status").stdout):
+            assert (f"{cluster.peers[index]} {told}" in words) == (action == "add-seed")
+            assert words.count(told) <= 1
+        health = cluster.monitor(index, "GET", "/health/ready")[1]
+        assert ("it does not write its log yet" in health) == (action == "add-seed")
+        assert ('"log not written"' in cluster.log(index)) == (action == "add-seed")
         restart(cluster, index)
+        assert told not in cluster.command(2, "status").stdout
         publish(cluster, f"{index} restarted")
 
     with LiveCluster(tmp_path, 4, 4, settings, listed=3) as cluster:

@@ -59,6 +59,8 @@ def print_status(console: Console, answer: Mapping[str, Any]) -> None:
         # A member of an earlier version does not say it.
         if row.get("at", row["address"]) != row["address"]:
             console.print(f"{row['address']} is at {row['at']}", markup=False)
+        if row.get("unwritten"):
+            console.print(unwritten(row["address"]), markup=False)
     groups = answer["groups"]
     orphans = [str(row["group"]) for row in groups if row["coordinator"] is None]
     lag = sum(row["lag"] for row in groups)
@@ -77,6 +79,14 @@ def print_status(console: Console, answer: Mapping[str, Any]) -> None:
     for sentence in seeds_change(answer):
         console.print(sentence, markup=False)
     console.print("a majority of seeds is in sight" if answer["quorum"] else "NO QUORUM")
+
+
+def unwritten(address: str) -> str:
+    """Return what has to be done about a seed that became one while it ran."""
+    return (
+        f"{address} does not write its log yet (JournalFsync = commit), and would come back from a "
+        "crash as without a journal: `mdserver cluster drain` it, stop it and start it"
+    )
 
 
 def seeds_change(answer: Mapping[str, Any]) -> list[str]:
@@ -241,20 +251,23 @@ def change_seeds(
         sentence = f"{what}; `mdserver cluster status` shows what that waits for"
         print_result(form, sentence, {**done, "seeds": seeds})
         return
-    seeds = wait_changed(monitor, credentials, what, seeds["number"] + 1, timeout)
+    answer = wait_changed(monitor, credentials, what, seeds["number"] + 1, timeout)
+    seeds = answer["seeds"]
     names = seeds["seeds"]
     sentence = f"list {seeds['number']} is in force: {len(names)} seeds, {', '.join(names)}"
     if len(names) % 2 == 0:
         sentence += (
             f"\n{len(names)} seeds bear no more failures than {len(names) - 1}: change one more"
         )
-    print_result(form, sentence, {**done, "seeds": seeds})
+    unlogged = [row["address"] for row in answer["members"] if row.get("unwritten")]
+    sentence = "\n".join([sentence, *map(unwritten, unlogged)])
+    print_result(form, sentence, {**done, "seeds": seeds, "unwritten": unlogged})
 
 
 def wait_changed(
     monitor: str, credentials: Path | None, what: str, number: int, timeout_s: float
 ) -> dict[str, Any]:
-    """Wait until a list of seeds is in force and nothing is missing of it; return the list.
+    """Wait until a list of seeds is in force and nothing is missing of it; return the status.
 
     Shows the progress on a terminal. Raises `MonitorError` if that takes too long, or if the
     cluster gave the change up.
@@ -262,11 +275,12 @@ def wait_changed(
     began = time.monotonic()
     with Console(stderr=True).status(what) as progress:
         while True:
-            seeds: dict[str, Any] = ask(monitor, credentials, "GET", "/cluster/status")["seeds"]
+            answer: dict[str, Any] = ask(monitor, credentials, "GET", "/cluster/status")
+            seeds = answer["seeds"]
             missing, waited_s = seeds["missing"], time.monotonic() - began
             begun = seeds["number"] >= number or seeds["next"] is not None
             if seeds["number"] >= number and seeds["settled"] and not missing:
-                return seeds
+                return answer
             if not begun and waited_s >= GIVEN_UP_S:
                 raise MonitorError(
                     f"{what}: given up, and nothing has changed; `seeds order given up` in the log"

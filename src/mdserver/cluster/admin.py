@@ -162,6 +162,7 @@ class AdminCommands(MemberPart):
                 "incarnation": self._storage.votes.incarnation,
                 "groups": led,
                 "behind": self._following.behind_in_all(),
+                "unwritten": self._relisting.unwritten,
             }
         peer = self._members.peers[address]
         state, behind = "unreachable", None
@@ -173,6 +174,7 @@ class AdminCommands(MemberPart):
             "incarnation": peer.incarnation,
             "groups": led,
             "behind": behind,
+            "unwritten": peer.unwritten,
         }
 
     def _group(self, group: int) -> dict[str, object]:

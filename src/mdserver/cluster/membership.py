@@ -69,6 +69,7 @@ class Peer:
         "start",
         "takes_part",
         "unverified",
+        "unwritten",
         "up",
         "weight",
     )
@@ -105,6 +106,7 @@ class Peer:
         self.list_number = 0  # of none: it has not said so
         self.next_seeds: tuple[str, ...] = ()
         self.takes_part = False
+        self.unwritten = False
 
 
 class Membership:
@@ -260,6 +262,7 @@ class Membership:
         peer.list_number = heartbeat.list_number
         peer.next_seeds = tuple(heartbeat.next_seeds)
         peer.takes_part = heartbeat.takes_part
+        peer.unwritten = heartbeat.unwritten
         peer.leads = {led.group: led for led in heartbeat.leads}
         return changed
 

@@ -75,7 +75,8 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     coordinator has compared yet. `behind`: how many entries it has not applied that coordinators
     have committed, None if it does not know. `list_number` and `seeds` are the list of seeds on its
     disk, without names if it is the first one, `next_seeds` the list that it has named to follow.
-    `takes_part`: it takes logs as seeds do, so `not_voting` says something.
+    `takes_part`: it takes logs as seeds do, so `not_voting` says something. `unwritten`: it is to
+    write the log of a seed down, and has to start again for that.
     """
 
     ready: bool
@@ -96,6 +97,7 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     seeds: Sequence[str] = ()
     next_seeds: Sequence[str] = ()
     takes_part: bool = False
+    unwritten: bool = False
 
 
 class Ballot(Item, frozen=True):

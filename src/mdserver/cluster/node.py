@@ -526,6 +526,7 @@ class Node:
             seeds if number > 1 else (),
             next_seeds,
             groups[0].acceptor is not None,
+            self.relisting.unwritten,
         )
 
     # Time

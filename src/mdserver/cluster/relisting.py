@@ -41,6 +41,12 @@ if TYPE_CHECKING:
     from mdserver.cluster.stable_storage import StableStorage
     from mdserver.cluster.wal import WalBuffer
 
+UNWRITTEN = (
+    "this seed became one while it ran, so it does not write its log yet, and would come back from "
+    "a crash as without a journal: `mdserver cluster drain`, stop and start it"
+)
+"""What an operator has to know of a seed that ought to write its log, and does not."""
+
 ORDER_PATIENCE = 30 * NS_PER_S
 """The time (ns) in which an order has to come to the name of a list; it ends otherwise."""
 
@@ -280,6 +286,17 @@ class Relisting(MemberPart):
         self._storage.admit()  # where this member coordinates all groups, nobody gives it a log
         self._storage.store()
         self._outgoing.log("takes part", seed=self._members.seeds.include_me)
+        if self.unwritten:
+            self._outgoing.log("log not written", reason=UNWRITTEN)
+
+    @property
+    def unwritten(self) -> bool:
+        """Return whether this member is to write the log of a seed, and begins with its next start.
+
+        A journal is opened for a log or without one, before a member knows that it becomes a seed.
+        """
+        part = self.groups[0].acceptor is not None
+        return part and self._settings.wants_wal and not self._wal.enabled
 
     def joined(self) -> None:
         """Note that a new seed has named no list, if it takes part before any list has it.

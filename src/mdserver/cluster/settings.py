@@ -24,8 +24,10 @@ class ClusterSettings:
     never votes. Of each publisher in a group the positions of `numbers_kept` numbers are kept for
     repeats, and as many numbers may be without a result; about `publishers_max` publishers are
     known in all groups. `writes_wal`: a seed writes its logs down (`mdserver.cluster.wal`), and
-    with `acks_wait_for_wal` it acks only what is on the disk. While `hold_bytes` of entries are on
-    their way there a coordinator takes no more, and with `behind_bytes` a seed takes none.
+    with `acks_wait_for_wal` it acks only what is on the disk. With `wants_wal` each seed is to do
+    both; a member that becomes one while it runs cannot before its next start. While `hold_bytes`
+    of entries are on their way to the disk a coordinator takes no more, and with `behind_bytes` a
+    seed takes none.
 
     `workers`: this member has worker processes, which serve its clients (`cluster/workers.py`).
     `learner`: this is one of them. It knows its member only, and never coordinates a group.
@@ -45,6 +47,7 @@ class ClusterSettings:
     trace: bool = False
     writes_wal: bool = False
     acks_wait_for_wal: bool = False
+    wants_wal: bool = False
     hold_bytes: int = limits.JOURNAL_HOLD_BYTES
     behind_bytes: int = limits.JOURNAL_BEHIND_BYTES
     name: str = ""  # what people call this member; empty: its address

@@ -19,6 +19,7 @@ import trio
 from attrs import define, evolve, field
 
 from mdserver.cluster.node import Node
+from mdserver.cluster.relisting import UNWRITTEN
 from mdserver.config import Config, Entitlement, FanoutEngine, LogLevel, MonitorKind
 from mdserver.config.keys import token_verifier
 from mdserver.config.reloading import Reload, reloaded
@@ -285,6 +286,8 @@ class App:
         """Return what needs an operator although clients are served, None if nothing does."""
         parts = (self.journal, self.log_writer, self._audit, self.workers)
         troubles = dict.fromkeys(part.trouble for part in parts if part is not None)
+        if self.node.relisting.unwritten:
+            troubles[UNWRITTEN] = None
         return "; ".join(filter(None, troubles)) or None
 
     async def serve(

@@ -33,6 +33,7 @@ LEVELS = {
     "new history": "warning",
     "readmit": "warning",
     "seeds order given up": "warning",
+    "log not written": "warning",
     "seeds named": "info",
     "seeds changed": "info",
     "seeds settled": "info",

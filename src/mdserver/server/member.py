@@ -214,6 +214,7 @@ def open_member(config: Config, *, trace: bool = False) -> Member | None:
         mode is DeliveryMode.GUARANTEED,
         config.client_address or str(config.listen[0]),
         trace=trace,
+        wants_wal=mode is DeliveryMode.GUARANTEED and commits(config),
         name=config.node_name,
         moved=listed.told,
     )
@@ -240,9 +241,14 @@ def open_member(config: Config, *, trace: bool = False) -> Member | None:
         identity=links,
     )
     recorded = votes.recorded
-    votes.recorded = recorded and config.journal and config.journal_fsync is JournalFsync.COMMIT
+    votes.recorded = recorded and commits(config)
     voting = file if cluster.guaranteed else None
     return Member(cluster, peers, votes, voting, identity, recorded)
+
+
+def commits(config: Config) -> bool:
+    """Return whether seeds acknowledge only what is on their disks, and so write their logs."""
+    return config.journal and config.journal_fsync is JournalFsync.COMMIT
 
 
 def read_vote_record(identity: Identity, file: VoteFile) -> VoteRecord:

@@ -39,7 +39,7 @@ from mdserver.server.disk.journalling import STREAMS, Journal
 from mdserver.server.disk.wal_writer import MESSAGES, WalWriter, tail_of
 from mdserver.server.engine import Engine
 from mdserver.server.log_identity import check_begun, check_log
-from mdserver.server.member import Member
+from mdserver.server.member import Member, commits
 from mdserver.server.ownership import give_folder, give_tree, unusable_folder
 from mdserver.server.privileges import acting_as
 from mdserver.server.publisher_secret import publisher_secret
@@ -181,7 +181,7 @@ def writes_wal(config: Config, member: Member | None) -> bool:
         return False
     if member is None:
         return True
-    return member.votes_here and config.journal_fsync is JournalFsync.COMMIT
+    return member.votes_here and commits(config)
 
 
 def build_node(
