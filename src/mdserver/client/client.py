@@ -1,21 +1,11 @@
 """`Client`: the API of the Python client (docs/clients.md), for Trio and asyncio.
 
-A `Client` connects parts that each have one purpose:
-
-- `ClientCore` decides, without I/O, what to send and when to reconnect.
-- `Driver` carries out the outputs of the core, and reports to it what happened.
-- `SharedSubscriptions` hands each message to the subscriptions that it matches.
-- `Publishing` hands each result to the task that waits for it.
-- `Reporting` sends receipts.
-- `FirstConnection` ends waits if no server is reached at all.
-- `ClientStanding` says whether a task may wait, and wakes it when something has changed.
-
-This module has the life of a client (entering, connecting, leaving) and its public methods.
+A `Client` checks what it is asked for, and has its parts do it (`mdserver.client.life`).
 """
 
 import random
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
@@ -33,25 +23,12 @@ from mdserver.client.core.receipts import ReceiptBook
 from mdserver.client.core.schedule import ReconnectPolicy, ReconnectSettings
 from mdserver.client.core.values import Numbering, PublishResult
 from mdserver.client.driver import Driver, OpenTransport, now
-from mdserver.client.errors import (
-    ArgumentError,
-    ClientError,
-    ClientTimeoutError,
-    ConnectError,
-    NotOpenError,
-    StoppedError,
-)
-from mdserver.client.first_connection import FirstConnection
+from mdserver.client.errors import ArgumentError, ClientTimeoutError
+from mdserver.client.life import ClientLife
 from mdserver.client.message import Message
 from mdserver.client.publication import Publication
-from mdserver.client.publishing import Publishing
-from mdserver.client.reporting import Reporting
-from mdserver.client.sharing import SharedSubscriptions
-from mdserver.client.statuses import Statuses
 from mdserver.client.streaming import open_http_stream
 from mdserver.client.subscription import Subscription
-from mdserver.client.tasks import Tasks, open_tasks
-from mdserver.client.waiting import ClientStanding
 from mdserver.client.websocket import open_websocket
 from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.encoding import ClientCodec
@@ -162,43 +139,16 @@ class Client:
         self._driver = Driver(self._core, codec(), opens, self)
         self._driver.tls = tls
         self._buffer_messages = buffer_messages
-        self._standing = ClientStanding()
-        self._publishing = Publishing(self._core, self._driver.perform, self._standing, timeout_s)
         book = ReceiptBook(self._name) if receipts else None
-        self._shared = SharedSubscriptions(
-            self._core, self._driver.perform, self._standing, now, book
-        )
-        self._reporting: Reporting | None = None
-        if book is not None:
-            self._reporting = Reporting(book, self._core, self._driver.perform, self._standing, now)
-        self._first = FirstConnection(
-            connect_timeout_s, self._core, self._standing, self._unreachable
-        )
+        self._life = ClientLife(self._core, self._driver, book, connect_timeout_s, timeout_s)
+        self._standing = self._life.standing
+        self._publishing = self._life.publishing
+        self._shared = self._life.shared
+        self.statuses = self._life.statuses
         self._requests = 0
-        self._tasks: Tasks | None = None
-        self.statuses = Statuses(self._standing.require_place)
-        self._takers: dict[type, Callable[..., None]] = {
-            out.DeliverMessages: self._shared.deliver,
-            out.Published: self._publishing.published,
-            out.Notify: lambda output: self.statuses.put(output.notice),
-            out.Subscribed: self._shared.subscribed,
-            out.Refused: self._shared.refused,
-            out.Reported: self._reported,
-            out.Connected: self._connected,
-            out.Stopped: self._stop,
-        }
 
     async def __aenter__(self) -> Self:
-        self._standing.enter()
-        try:
-            self._tasks = await open_tasks(self._failed)
-        except BaseException:
-            self._standing.leave()
-            raise
-        self._driver.start(self._tasks)
-        if self._reporting is not None:
-            self._tasks.start_soon(self._reporting.run)
-        self.connect()
+        await self._life.enter()
         return self
 
     async def __aexit__(
@@ -207,38 +157,11 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        assert self._tasks is not None
-        suppress = False
-        try:
-            if error is None and self._standing.failed is None:
-                with anyio.move_on_after(limits.CLIENT_DRAIN_TIMEOUT_S):
-                    await self.settled()
-                    await self.reported()
-        finally:
-            # A cancelled drain, too, must leave no task behind and no iteration that waits.
-            self._driver.perform(self._core.disconnect())
-            try:
-                with anyio.move_on_after(2 * limits.CLIENT_CLOSE_TIMEOUT_S, shield=True):
-                    await self._driver.leave()
-            finally:
-                self.statuses.close()
-                for subscription in self._shared.all():
-                    subscription.close()
-                self._standing.leave()
-                self._publishing.wake()
-                suppress = await self._tasks.close(error)
-        return suppress
+        return await self._life.leave(error)
 
-    def _failed(self, error: BaseException) -> None:
-        """Fail everything that waits: a task of the client failed.
-
-        The error itself is raised when the client is left. Only asyncio calls this; under Trio the
-        nursery cancels the block.
-        """
-        self._standing.failed = error
-        self._fail_all(NotOpenError(f"the client ended by an error of its own: {error!r}"))
-        self._driver.perform(self._core.disconnect())
-        self._publishing.wake()
+    def take(self, output: out.Output) -> None:
+        """Hand an output to the part that it is for; called by the driver."""
+        self._life.take(output)
 
     # The connection
 
@@ -249,11 +172,7 @@ class Client:
         reached yet, `connect_timeout_s` starts again. Raises NotOpenError if the client is not
         open.
         """
-        self._standing.require_open()
-        self._standing.stopped = self._standing.unreachable = None
-        assert self._tasks is not None
-        self._first.expect(self._tasks)
-        self._driver.perform(self._core.connect(now()))
+        self._life.connect()
 
     def disconnect(self) -> None:
         """Close the connection and do not reconnect until `connect`.
@@ -270,17 +189,6 @@ class Client:
         server was reached in `connect_timeout_s`, and NotOpenError if the client is not open.
         """
         await self._standing.wait_until(lambda: self._core.phase is Phase.UP)
-
-    def _unreachable(self, error: ConnectError) -> None:
-        """Fail everything that waits: no server was reached in time."""
-        self._driver.perform(self._core.give_up(str(error)))
-        self._fail_all(error)
-
-    def _fail_all(self, error: ClientError) -> None:
-        """Wake the tasks that wait for a change, and raise `error` from every iteration."""
-        self._standing.changed()
-        for subscription in self._shared.all():
-            subscription.fail(error)
 
     def set_servers(self, servers: Iterable[str]) -> None:
         """Use these servers from the next connection on; a live connection is kept.
@@ -391,15 +299,6 @@ class Client:
         subscription = Subscription(self._shared, subjects, self._buffer_messages)
         self._shared.add(subscription, history, conflation_ms)
         return subscription
-
-    async def _join_again(self) -> None:
-        """Start interrupted joins over on a new connection.
-
-        The checkpoint lets the core first send the commands that recover what the other
-        subscriptions missed; `_connected` runs in the middle of that.
-        """
-        await anyio.lowlevel.checkpoint()
-        self._shared.go_on()
 
     def subscribe_with_history(self, subjects: Iterable[str], history: int) -> Subscription:
         """Subscribe as `subscribe` does, with the last `history` messages of each subject first."""
@@ -638,37 +537,4 @@ class Client:
 
         Does nothing if the client gives no receipts.
         """
-        await anyio.lowlevel.checkpoint()
-        if self._reporting is not None:
-            await self._reporting.reported()
-
-    # For the driver
-
-    def take(self, output: out.Output) -> None:
-        """Hand an output to its handler; called by the driver."""
-        self._takers[type(output)](output)
-
-    def _connected(self, output: out.Connected) -> None:
-        """Go on with receipts and joins in a new session.
-
-        Both are left to tasks, because the commands that subscribe again come after this output.
-        """
-        assert self._tasks is not None
-        if self._reporting is not None:
-            self._reporting.connected(output)
-            self._tasks.start_soon(self._reporting.report_again)
-        self._first.reached()
-        if self._shared.connected():
-            self._tasks.start_soon(self._join_again)
-        self._standing.changed()
-
-    def _reported(self, output: out.Reported) -> None:
-        """Hand the answer to a mark to the part that asked: negative marks are of subscriptions."""
-        if output.mark < 0:
-            self._shared.reported(-output.mark)
-        elif self._reporting is not None:
-            self._reporting.confirmed(output.mark)
-
-    def _stop(self, output: out.Stopped) -> None:
-        error = self._standing.stopped = StoppedError(output.code, output.reason)
-        self._fail_all(error)
+        await self._life.reported()
