@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mdserver.pipeline.audit.archived import ArchivedUntil, with_reached
-from mdserver.pipeline.common.checkpoints import TopicPart
+from mdserver.pipeline.common.checkpoints import TopicPart, TopicPartitions
 
 pytestmark = pytest.mark.pipeline
 
@@ -23,7 +23,10 @@ def us(second: int) -> int:
 
 
 def judged(
-    spark: Any, topics: dict[TopicPart, int], journals: dict[str, int] | None = None
+    spark: Any,
+    topics: dict[TopicPart, int],
+    journals: dict[str, int] | None = None,
+    changed: dict[str, TopicPartitions] | None = None,
 ) -> list[tuple[str, str]]:
     """Which of six lacking messages are judged; two subjects are in partitions that are known."""
     archived = [
@@ -42,7 +45,7 @@ def judged(
         ("n3", "/k", at(10)),
     ]
     frame = spark.createDataFrame(lacking, "node string, subject string, ts timestamp")
-    found = with_reached(frame, messages, ArchivedUntil(journals or {}, topics))
+    found = with_reached(frame, messages, ArchivedUntil(journals or {}, topics, changed or {}))
     rows = found.select(*frame.columns, "reached").collect()
     assert len(rows) == len(lacking)
     return sorted((row.node, row.subject) for row in rows if row.reached)
@@ -103,3 +106,22 @@ def test_of_a_member_whose_topics_were_not_noted_the_last_line_counts(spark: Any
         ("n1", "/unknown"),
         ("n3", "/j"),
     ]
+
+
+def test_behind_a_change_of_partitions_a_subject_may_be_in_each_of_them(spark: Any) -> None:
+    """The last message of /a/1 is of before, that of /a/0 of after the change."""
+    here = {("n1", TOPIC, 0): us(20), ("n1", TOPIC, 1): us(20), ("n2", TOPIC, 0): us(20)}
+    changed = {TOPIC: TopicPartitions(3, us(10))}
+    assert judged(spark, here, changed=changed) == [("n1", "/a/0"), ("n2", "/a/0"), ("n3", "/j")]
+    behind = here | {("n1", TOPIC, 2): us(9)}
+    assert judged(spark, behind, changed=changed) == [("n1", "/a/0"), ("n2", "/a/0"), ("n3", "/j")]
+    level = here | {("n1", TOPIC, 2): us(10)}
+    assert judged(spark, level, changed=changed) == [
+        ("n1", "/a/0"),
+        ("n1", "/a/1"),
+        ("n1", "/unknown"),
+        ("n2", "/a/0"),
+        ("n3", "/j"),
+    ]
+    elsewhere = {"other.messages": TopicPartitions(3, us(10))}
+    assert ("n1", "/unknown") in judged(spark, here, changed=elsewhere)

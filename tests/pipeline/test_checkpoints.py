@@ -1,6 +1,7 @@
 """A checkpoint belongs to one source; another one has to be meant."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -96,3 +97,28 @@ def test_how_far_topics_are_archived(tmp_path: Path) -> None:
     assert checkpoints.topics_reached(tmp_path, "stats") == {}
     (tmp_path / checkpoints.FOLDER / "messages-1.reached").write_text("[[1")
     assert checkpoints.topics_reached(tmp_path, "messages") == of_second
+
+
+def test_topics_whose_partitions_changed(tmp_path: Path) -> None:
+    """Those of the first batch are no change; of another source or a further topic they are."""
+    first = checkpoints.opened(tmp_path, "messages", FIRST, new=False)
+
+    def noted(
+        source: checkpoints.StreamCheckpoint, counts: dict[str, int], us: int
+    ) -> dict[str, Any]:
+        source.note_partitions(tmp_path, counts, us)
+        changed = checkpoints.topics_changed(tmp_path, "messages")
+        return {topic: (each.partitions, each.since_us) for topic, each in changed.items()}
+
+    assert noted(first, {"a": 2}, 1) == {}
+    first.note_reached(tmp_path, {("n1", "a", 0): 7})
+    assert noted(first, {"a": 2}, 2) == {}
+    assert noted(first, {"a": 3}, 3) == {"a": (3, 3)}
+    assert noted(first, {"a": 3, "b": 1}, 4) == {"a": (3, 3), "b": (1, 4)}
+    second = checkpoints.opened(tmp_path, "messages", FIRST, new=True)
+    assert noted(second, {"c": 2}, 5) == {"a": (3, 3), "b": (1, 4), "c": (2, 5)}
+    assert noted(second, {"c": 2}, 6)["c"] == (2, 5)
+    assert checkpoints.topics_changed(tmp_path, "stats") == {}
+    for file in (tmp_path / checkpoints.FOLDER).glob("*.partitions"):
+        file.write_text("[[1")
+    assert noted(first, {"a": 3}, 8) == {"a": (3, 8)}

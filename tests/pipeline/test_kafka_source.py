@@ -13,7 +13,7 @@ from mdserver.core.message import Publication
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.archive.batches import Archived
 from mdserver.pipeline.common.requirements import PipelineError
-from mdserver.pipeline.common.sources import JournalSource, KafkaSource
+from mdserver.pipeline.common.sources import DescribedTopics, JournalSource, KafkaSource
 from tests.live_kafka import SILENT, LiveKafka
 
 from .conftest import message_lines, write_lines
@@ -116,17 +116,17 @@ def test_a_topic_that_is_created_again_under_a_batch(
     source = KafkaSource(kafka.servers, ["under.messages"])
     kafka.create("under.messages", partitions=1)
     kafka.produce("under.messages", records(50))
-    real = KafkaSource.identity
+    real = KafkaSource.described
     asked = []
 
-    def identity(self: KafkaSource, spark: Any, stream: str) -> dict[str, str]:
+    def described(self: KafkaSource, spark: Any, stream: str) -> DescribedTopics:
         asked.append(stream)
         if len(asked) == 2:  # the second time is before the first batch's commit
             kafka.delete("under.messages")
             kafka.create("under.messages", partitions=1)
         return real(self, spark, stream)
 
-    monkeypatch.setattr(KafkaSource, "identity", identity)
+    monkeypatch.setattr(KafkaSource, "described", described)
     with pytest.raises(PipelineError, match=r"failed: topic under\.messages is not the one"):
         archive(spark, source, tmp_path)
     assert rows(tmp_path) == []

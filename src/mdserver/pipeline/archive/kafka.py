@@ -7,11 +7,12 @@ the checkpoint and of the table belong together: without the checkpoint Spark wo
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from mdserver.journal.rows import NS_PER_US
 from mdserver.pipeline.archive.batches import Archived, ArchiveRun, archive_batch
 from mdserver.pipeline.common import checkpoints, delta, rows
 from mdserver.pipeline.common.checkpoints import StreamCheckpoint
@@ -79,16 +80,19 @@ class KafkaArchive:
     def _sink(self, checkpoint: StreamCheckpoint) -> Callable[[DataFrame, int], None]:
         """Return the function that Spark calls with each batch of a stream."""
         stream = rows.STREAMS[checkpoint.stream]
+        counts: dict[str, int] = {}
 
         def check() -> None:
             self._run.held()
             # Spark goes by names: a topic that was created again meanwhile is noticed only here.
-            checkpoint.check(self._source.identity(self._run.spark, stream.name))
+            described = self._source.described(self._run.spark, stream.name)
+            checkpoint.check(described.identity)
+            counts.update(described.partitions)
 
         def sink(raw: DataFrame, batch_id: int) -> None:
             try:
                 batch = TableBatch(checkpoint.job, batch_id, check, source=checkpoint.number)
-                self._archive(raw, batch, checkpoint)
+                self._archive(raw, batch, checkpoint, counts)
             except Exception as error:
                 # Spark cannot cope with a long text, such as a stack of Java within one of Python.
                 reason = self.failures[f"archive-{stream.name}"] = reason_of(error)
@@ -96,7 +100,14 @@ class KafkaArchive:
 
         return sink
 
-    def _archive(self, raw: DataFrame, batch: TableBatch, checkpoint: StreamCheckpoint) -> None:
+    def _archive(
+        self,
+        raw: DataFrame,
+        batch: TableBatch,
+        checkpoint: StreamCheckpoint,
+        counts: Mapping[str, int],
+    ) -> None:
+        """Archive a batch. Its check puts the numbers of partitions into `counts`."""
         began = time.monotonic()
         stream = rows.STREAMS[checkpoint.stream]
         # Several members may have written to the topics. Of plain records each is a message.
@@ -106,6 +117,9 @@ class KafkaArchive:
             known = checkpoint.reached(self._tables)
             later = {part: max(us, known.get(part, 0)) for part, us in written.parts.items()}
             self._run.held()
+            # Clocks of members may be ahead of this one.
+            newest_us = max(time.time_ns() // NS_PER_US, *later.values())
+            checkpoint.note_partitions(self._tables, counts, newest_us)
             checkpoint.note_reached(self._tables, known | later)
         seconds = time.monotonic() - began
         self._run.done(

@@ -113,6 +113,7 @@ def _archived_until(folder: Tables, published: DataFrame) -> ArchivedUntil:
     return ArchivedUntil(
         {node: us for node, us in found.items() if us is not None},
         checkpoints.topics_reached(folder, "messages"),
+        checkpoints.topics_changed(folder, "messages"),
     )
 
 

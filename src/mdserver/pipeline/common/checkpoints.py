@@ -26,6 +26,7 @@ from mdserver.pipeline.common.spark_folders import SparkFolders
 FOLDER = "_checkpoints"
 TOKEN_BYTES = 8
 REACHED = ".reached"
+PARTITIONS = ".partitions"
 TopicPart = tuple[str, str, int]
 """A member, a topic in which it has lines, and a partition."""
 COMPACTED = "compacted.json"
@@ -41,6 +42,14 @@ SECOND_TIME = (
 
 
 BusyError = leases.BusyError
+
+
+@frozen
+class TopicPartitions:
+    """How many partitions a topic has, and since when (us) subjects may be in other ones."""
+
+    partitions: int
+    since_us: int | None
 
 
 @frozen
@@ -99,6 +108,25 @@ class StreamCheckpoint:
         """Return what `note_reached` noted of this source; nothing if it is damaged."""
         return _topics_reached(tables, self._reached)
 
+    def note_partitions(self, tables: Tables, counts: Mapping[str, int], now_us: int) -> None:
+        """Note the numbers of partitions of topics before `note_reached` notes more of them.
+
+        If they are others than before, subjects may be in other partitions from `now_us` on. So
+        they may if there is a further topic or another source, or nothing was noted of this one.
+        """
+        before = _partitions(tables, self._partitions)
+        begun = self.number > 1 or bool(before) or bool(self.reached(tables))
+        told = {}
+        for topic, count in counts.items():
+            known = before.get(topic)
+            if known is not None and known.partitions == count:
+                told[topic] = known
+            else:
+                told[topic] = TopicPartitions(count, now_us if begun else None)
+        if told != before:
+            content = {topic: [each.partitions, each.since_us] for topic, each in told.items()}
+            _write(tables, self._partitions, json.dumps(content).encode())
+
     def check_spark(self, folders: SparkFolders, *, begun: bool = True) -> None:
         """Raise PipelineError if Spark's part is gone, or is empty although a batch has `begun`."""
         if not folders.exists(self.folder) or (begun and folders.is_empty(self.folder)):
@@ -115,6 +143,10 @@ class StreamCheckpoint:
     @property
     def _reached(self) -> str:
         return f"{self.stream}-{self.number}{REACHED}"
+
+    @property
+    def _partitions(self) -> str:
+        return f"{self.stream}-{self.number}{PARTITIONS}"
 
 
 def _content(tables: Tables, name: str) -> bytes | None:
@@ -183,6 +215,25 @@ def _topics_reached(tables: Tables, name: str) -> dict[TopicPart, int]:
     with contextlib.suppress(TypeError, ValueError):
         for node, topic, partition, us in json.loads(_content(tables, name) or b"[]"):
             found[str(node), str(topic), int(partition)] = int(us)
+    return found
+
+
+def topics_changed(tables: Tables, stream: str) -> dict[str, TopicPartitions]:
+    """Return the topics whose partitions have changed, as `note_partitions` noted it last."""
+    noted = re.compile(rf"{re.escape(stream)}-(\d+){re.escape(PARTITIONS)}")
+    numbers = [int(match[1]) for name in _names(tables) if (match := noted.fullmatch(name))]
+    found: dict[str, TopicPartitions] = {}
+    for number in sorted(numbers):
+        found |= _partitions(tables, f"{stream}-{number}{PARTITIONS}")
+    return {topic: each for topic, each in found.items() if each.since_us is not None}
+
+
+def _partitions(tables: Tables, name: str) -> dict[str, TopicPartitions]:
+    """Return what a file of `note_partitions` has; nothing if it is damaged or is not there."""
+    found: dict[str, TopicPartitions] = {}
+    with contextlib.suppress(AttributeError, TypeError, ValueError):
+        for topic, (count, since) in json.loads(_content(tables, name) or b"{}").items():
+            found[topic] = TopicPartitions(int(count), None if since is None else int(since))
     return found
 
 

@@ -174,6 +174,14 @@ def segment_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
 
 
 @frozen
+class DescribedTopics:
+    """Topics as Kafka describes them: what identifies them, and their numbers of partitions."""
+
+    identity: dict[str, str]
+    partitions: dict[str, int]
+
+
+@frozen
 class KafkaSource:
     """Topics whose record values are lines of the journal.
 
@@ -214,6 +222,13 @@ class KafkaSource:
     def identity(self, spark: SparkSession, stream: str) -> dict[str, str]:
         """Return what tells these topics from others of the same names: Kafka's identifiers.
 
+        Raises PipelineError as `described` does.
+        """
+        return self.described(spark, stream).identity
+
+    def described(self, spark: SparkSession, stream: str) -> DescribedTopics:
+        """Return what Kafka says of the stream's topics.
+
         Raises PipelineError if Kafka does not answer, or lacks one of the topics.
         """
         jvm: Any = spark._jvm  # the connector's own client: nothing else to install or configure
@@ -227,9 +242,11 @@ class KafkaSource:
         try:
             cluster = admin.describeCluster().clusterId().get()
             described = admin.describeTopics(topics).allTopicNames().get()
-            return {"the Kafka cluster": cluster} | {
-                _identified(topic): described[topic].topicId().toString() for topic in topics
-            }
+            identity = {"the Kafka cluster": cluster}
+            for topic in topics:
+                identity[_identified(topic)] = described[topic].topicId().toString()
+            counts = {str(topic): described[topic].partitions().size() for topic in topics}
+            return DescribedTopics(identity, counts)
         except Py4JJavaError as error:
             reason = error.java_exception.getCause().getMessage()
             names = ", ".join(self._topics(stream))
