@@ -128,6 +128,7 @@ class Member(Driver):
                 "promised": [vote.epoch for vote in record.promised],
             }
         )
+        world.list_rules.started(self)
         self.record_lost = False
         world.cover("start")
         world.promises.started(self.name)
@@ -174,6 +175,7 @@ class Member(Driver):
         if self.node is not None and self.paused:
             self._held.append(input)
             return []
+        self.world.list_rules.entering(self)
         outputs = super().step(input)
         self.world.promises.joined(self.name)
         self._flush()
@@ -236,6 +238,7 @@ class Member(Driver):
     # Outputs
 
     def _send_peer(self, output: SendPeer) -> None:
+        self.world.list_rules.said(self, output.message)
         self.world.links.send(self.name, output.peers, output.message, self.slow)
 
     def _fan_out(self, output: Deliver) -> None:

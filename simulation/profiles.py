@@ -479,6 +479,87 @@ def named_apart(seed: int) -> Plan:
     )
 
 
+def reseeded_at_once(seed: int) -> Plan:
+    """Operators want two of five seeds to be none at the same time, and say so again and again."""
+    rng = random.Random(f"reseeded at once {seed}")
+    calm = 8 * NS_PER_S
+    begun = 2 * NS_PER_S + rng.randrange(NS_PER_S)
+    orders = [
+        Fault(begun + turn * 30 * NS_PER_MS, "reseed", rng.randrange(3), 3 + turn % 2, NS_PER_S, 1)
+        for turn in range(20)
+    ]
+    sendings = [Sending(at, 0, 0) for at in range(NS_PER_S, calm, 100 * NS_PER_MS)]
+    plan = small(seed, calm, orders, sendings)
+    return evolve(
+        plan,
+        members=5,
+        seeds=5,
+        groups=4,
+        kinds=("reseed",),
+        delay_max=rng.choice((5, 20, 50)) * NS_PER_MS,
+        disk_max=rng.choice((1, 10, 50)) * NS_PER_MS,
+        patience=60 * NS_PER_S,
+    )
+
+
+def reseeded_amid_hand_overs(seed: int) -> Plan:
+    """Groups are handed over again and again while a list begins, of which members hear late."""
+    rng = random.Random(f"reseeded amid hand-overs {seed}")
+    plan = reseeded_at_once(seed)
+    begun = min(fault.at for fault in plan.faults)
+    drains = [
+        Fault(begun + turn * 40 * NS_PER_MS, "drain", rng.randrange(5), 0, 150 * NS_PER_MS, 0)
+        for turn in range(75)
+    ]
+    return evolve(
+        plan,
+        faults=tuple(sorted([*plan.faults, *drains], key=lambda fault: fault.at)),
+        groups=8,
+        delay_max=rng.choice((20, 50, 100)) * NS_PER_MS,
+    )
+
+
+def named_and_lost(seed: int) -> Plan:
+    """A seed names a list that begins at one member, which is cut off; it loses its record then.
+
+    Two of five seeds do not hear two others, who know nothing of the list, and one that named it
+    does not hear this seed. Members that are no seeds hear all, so one of them can take it back.
+    """
+    rng = random.Random(f"named and lost {seed}")
+    calm = 14 * NS_PER_S
+    named = 3 * NS_PER_S + rng.randrange(NS_PER_S)
+
+    def later(least: int, most: int) -> int:
+        return named + rng.randint(least, most) * NS_PER_MS
+
+    apart = ((0, 3), (0, 4), (1, 3), (1, 4), (1, 2))
+    cuts = [Fault(later(-300, -200), "half-cut", *pair, 12 * NS_PER_S, 3) for pair in apart]
+    cuts += [Fault(later(-300, -200), "half-cut", 2, one, 1500 * NS_PER_MS, 3) for one in (3, 4)]
+    first = [
+        # After a change it does not matter of which version seeds are that are out of sight.
+        Fault(1500 * NS_PER_MS, "reseed", 0, 5, NS_PER_S, 1),
+        Fault(named, "reseed-apart", 0, 3, 0, 1),
+        # What it hears of the names of others it notes, and cannot tell yet.
+        Fault(later(20, 300), "stall-disk", 0, 0, 3 * NS_PER_S, 0),
+        Fault(later(400, 700), "isolate", 0, 0, 9 * NS_PER_S, 3),
+        Fault(later(800, 900), "lose-vote", 2, 0, 20 * NS_PER_MS, rng.choice((5, 7))),
+    ]
+    second = [
+        Fault(later(at, at + 500), "reseed-apart", 2, 6, 0, 0) for at in range(2000, 7000, 500)
+    ]
+    sendings = [Sending(at, 0, 0) for at in range(NS_PER_S, calm, 500 * NS_PER_MS)]
+    plan = small(seed, calm, [*cuts, *first, *second], sendings)
+    return evolve(
+        plan,
+        members=8,
+        seeds=6,
+        kinds=("reseed-apart",),
+        delay_max=rng.choice((1, 5)) * NS_PER_MS,
+        disk_max=rng.choice((1, 20)) * NS_PER_MS,
+        patience=60 * NS_PER_S,
+    )
+
+
 def upgrade(seed: int, versions: tuple[str, str] = ("before", "this")) -> Plan:
     """Members of a version are upgraded to the next one and back, amid faults of all kinds.
 
@@ -566,5 +647,9 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "upgrade-to-the-next": upgrade_to_the_next,
     "elastic": elastic,
     "reseeded": reseeded,
+    "reseeded-at-once": reseeded_at_once,
+    "reseeded-amid-hand-overs": reseeded_amid_hand_overs,
+    "named-apart": named_apart,
+    "named-and-lost": named_and_lost,
 }
 """Those that a run can be asked for by name."""

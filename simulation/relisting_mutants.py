@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mdserver.cluster.relisting import Relisting
+from mdserver.cluster.acceptor import Voter
+from mdserver.cluster.relisting import Relisting, Told
 from mdserver.cluster.seeds import Seeds
+from mdserver.cluster.votes import VoteRecord
 from simulation import profiles
 from simulation.mutant import Mutant, stored
 
@@ -49,7 +51,100 @@ def taken_for_ready(original: Callable[..., None]) -> Any:
     return carry_out
 
 
+def votes_by_older_lists_too(original: Callable[..., bool]) -> Any:
+    def votes_by(self: Voter, number: int) -> bool:
+        return original(self, max(number, self._members.seeds.number))
+
+    return votes_by
+
+
+def votes_by_newer_lists_too(original: Callable[..., bool]) -> Any:
+    def votes_by(self: Voter, number: int) -> bool:
+        return original(self, min(number, self._members.seeds.number))
+
+    return votes_by
+
+
+def settled_at_once(_: object) -> Any:
+    return property(lambda _: True)
+
+
+def never_unfinished(_: object) -> Any:
+    def unfinished(_: Relisting) -> None:
+        return None
+
+    return unfinished
+
+
+def told_at_once(_: object) -> Any:
+    def told(self: Relisting) -> Told:
+        seeds = self._members.seeds
+        return seeds.number, seeds.names, seeds.next
+
+    return property(told)
+
+
+def told_as_at_the_start(_: object) -> Any:
+    def told(self: Relisting) -> Told:
+        return self._told
+
+    return property(told)
+
+
+def lists_are_forgotten(original: Callable[..., None]) -> Any:
+    """A member starts with the list with which the cluster began, and has named none."""
+
+    def init(self: Seeds, me: str, names: Names, record: VoteRecord | None = None) -> None:
+        if record is not None:
+            record.number, record.listed, record.next = 1, [], []
+        original(self, me, names, record)
+
+    return init
+
+
+def sure_in_any_case(_: object) -> Any:
+    def sure(*_: object) -> bool:
+        return True
+
+    return sure
+
+
 OF_LISTS = (
+    Mutant(
+        "a seed promises epochs of an older list",
+        ((Voter, "_votes_by", votes_by_older_lists_too),),
+        stored("promised-by-an-older-list"),
+    ),
+    Mutant(
+        "a seed promises epochs of a list that it has not noted",
+        ((Voter, "_votes_by", votes_by_newer_lists_too),),
+        stored("promised-by-a-newer-list"),
+    ),
+    Mutant(
+        "a list is followed before it is settled",
+        ((Relisting, "settled", settled_at_once), (Relisting, "_unfinished", never_unfinished)),
+        stored("settled-before-the-next"),
+    ),
+    Mutant(
+        "lists are told before the disk has them",
+        ((Relisting, "told", told_at_once),),
+        stored("told-once-on-disk"),
+    ),
+    Mutant(
+        "what the disk has of lists is not told",
+        ((Relisting, "told", told_as_at_the_start),),
+        stored("told-after-the-disk"),
+    ),
+    Mutant(
+        "a start forgets lists",
+        ((Seeds, "__init__", lists_are_forgotten),),
+        stored("lists-are-durable"),
+    ),
+    Mutant(
+        "a seed that lost its record names a list at once",
+        ((Seeds, "sure", sure_in_any_case),),
+        stored("named-once-after-a-loss"),
+    ),
     Mutant(
         "a seed names another next list",
         ((Seeds, "name", named_anew), (Relisting, "_name", tried_anew)),

@@ -17,6 +17,7 @@ from simulation.habits import LOOSE, Loose, Restless
 from simulation.history import Acked, Event, Settled
 from simulation.led import Led
 from simulation.links import Links
+from simulation.list_rules import ListRules
 from simulation.members import Member
 from simulation.plan import Plan
 from simulation.promises import Promises
@@ -43,6 +44,7 @@ class World:
         cached = 0 if plan.idle else plan.cached if evicts else None
         self.checker = Checker(majority_kept=True, cached=cached, expires=bool(plan.idle))
         self.promises = Promises(self)
+        self.list_rules = ListRules(self)
         self.coverage: Counter[str] = Counter()
         self.traced: list[dict[str, Any]] = []
         self.history: list[Event] = []
@@ -128,6 +130,7 @@ class World:
         assert member.node is not None
         history = member.node.group_statistics(int(output.values["group"] or 0)).history
         self.watch.saw_step(f"{member.name}#{member.life}", history, output.name, output.values)
+        self.list_rules.step(member, output.name, output.values)
         self.cover(output.name)
         for trigger in [trigger for trigger in self.triggers if trigger[0] == output.name]:
             if trigger[1](member):
