@@ -26,10 +26,15 @@ def any_copy_is_taken(_: object) -> Any:
 
 def any_incarnation_is_registered(original: Callable[..., bool]) -> Any:
     def may_register(
-        self: Coordinator, seed: str, incarnation: int, admitted: bool, known: dict[str, int]
+        self: Coordinator,
+        seed: str,
+        incarnation: int,
+        admitted: bool,
+        known: dict[str, int],
+        **more: bool,
     ) -> bool:
         newest = max(incarnation, self.known.get(seed, 0), known.get(seed, 0))
-        return original(self, seed, newest, admitted, known)
+        return original(self, seed, newest, admitted, known, **more)
 
     return may_register
 
@@ -52,7 +57,7 @@ def adopted_without_its_beginning(original: Callable[..., Any]) -> Any:
 
 
 def taken_back_without_an_election(_: object) -> Any:
-    def may_register(self: Coordinator, *_: object) -> bool:
+    def may_register(self: Coordinator, *_: object, **__: object) -> bool:
         return self.state is CoordinatorState.ACTIVE
 
     return may_register
