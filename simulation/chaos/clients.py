@@ -22,6 +22,7 @@ RECONNECT = ReconnectSettings(
 KEEPALIVE_MS = 1000
 BURSTS = (1, 1, 1, 1, 5, 20)
 POUR_EVERY_S = 0.5
+PUBLISHER = "pub"  # how names of publishers begin
 SLOW = "reads too slowly"  # in what a server says that disconnects for it
 
 

@@ -8,12 +8,13 @@ from itertools import combinations
 import trio
 
 from mdserver.limits import NS_PER_S
+from simulation.chaos.clients import PUBLISHER
 from simulation.chaos.cluster import Cluster
 from simulation.chaos.identity import changes
 from simulation.chaos.machines import MachineFaults
 from simulation.chaos.members import GROUPS, Member
 from simulation.chaos.plan import BLACKOUT, CLOCK, HALF_CUT, SERVED_WITHIN_S
-from simulation.chaos.profiles import ANOTHER_IDENTITY, TOGETHER, UPGRADE
+from simulation.chaos.profiles import ANOTHER_IDENTITY, LOSE_RESULTS, TOGETHER, UPGRADE
 from simulation.chaos.proxy import Route
 from simulation.chaos.seeds import SeedFaults
 from simulation.chaos.statuses import NoAnswerError, ask
@@ -25,6 +26,9 @@ VICTIM_TIMEOUT_S = 60  # until the last restarted seed votes again
 STORM = 4
 CUT_BYTES_MAX = 500
 DELAY_S = 0.3
+RESULTS_LOST_S = 2.0
+"""Longer than an election takes, so that something is committed meanwhile; at the longest wait a
+client gives its connection up by itself, which comes to the same."""
 JUMP_MAX_S = 100_000
 LOOK_EVERY_S = 0.25
 ENDS_BY_ITSELF = frozenset(("drain", "move", "leave"))
@@ -71,6 +75,7 @@ class Faults:
             "stall-clients": self._stall_clients,
             "delay-clients": self._delay_clients,
             "cut-clients": self._cut_clients,
+            LOSE_RESULTS: self._lose_results,
             CLOCK: self._clock,
             HALF_CUT: self._half_cut,
             BLACKOUT: self._blackout,
@@ -439,6 +444,30 @@ class Faults:
         _, route = self.door(fault)
         await trio.lowlevel.checkpoint()
         return route.cut(1 + fault.draw % CUT_BYTES_MAX) > 0
+
+    async def _lose_results(self, fault: Fault) -> bool:
+        """Let no result come to a publisher, then break its connection; waits for a publisher.
+
+        Whatever was committed meanwhile it repeats. A cut alone may come between publications.
+        """
+        cluster = self.cluster
+        members = self.order(fault)
+        with trio.move_on_after(VICTIM_TIMEOUT_S):
+            while True:
+                for member in members:
+                    publishes = any(
+                        name.startswith(PUBLISHER) for name in self.clients_of(member.name)
+                    )
+                    route = cluster.doors[member.number].route()
+                    if publishes and member.up and route.connections:
+                        cluster.mark(member.number, fault.kind)
+                        route.back.set(held=True)
+                        await cluster.serve(RESULTS_LOST_S)
+                        route.cut(0)
+                        calm(route)
+                        return True
+                await cluster.looked.park()
+        return False
 
 
 def both_ways(some: list[int], others: list[int]) -> list[Pair]:

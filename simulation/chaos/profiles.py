@@ -32,6 +32,8 @@ SLOW_CONSUMERS = "slow-consumers"
 """A member's clients read nothing, for so long that more waits for them than it keeps."""
 CHANGE_SEEDS = "change-seeds"
 """A member becomes a seed by an operator's order, or a seed is one no more."""
+LOSE_RESULTS = "lose-results"
+"""A publisher's connection breaks after a time in which no result came to it: it has to repeat."""
 CUT_OFF = "cut-off"
 """A seed is out of contact with all others until its clients have to be elsewhere."""
 
@@ -90,14 +92,14 @@ PROFILES = {
     ),
     "seeds": Profile(
         "without a journal, and with five members: seeds become five and three again, by order, "
-        "while members are killed and cut off",
+        "while members are killed and cut off, and publishers have to repeat",
         (
             CHANGE_SEEDS,
             "kill",
             CHANGE_SEEDS,
             "one-way",
             CHANGE_SEEDS,
-            "cut-clients",
+            LOSE_RESULTS,
             CHANGE_SEEDS,
             "pause",
         ),

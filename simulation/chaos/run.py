@@ -18,7 +18,7 @@ from attrs import define, field
 from mdserver.bench.certificate import certificate
 from mdserver.client.driver import now
 from mdserver.limits import NS_PER_S
-from simulation.chaos.clients import RecordedClient
+from simulation.chaos.clients import PUBLISHER, RecordedClient
 from simulation.chaos.cluster import Cluster
 from simulation.chaos.faults import Faults
 from simulation.chaos.members import at_wrong_times, logged
@@ -186,7 +186,7 @@ class Chaos:
         """One client from its start to the end of the run: of every second kind there is one."""
         plan = self.plan
         publishes = number < plan.publishers
-        name = f"pub{number}" if publishes else f"sub{number - plan.publishers}"
+        name = f"{PUBLISHER}{number}" if publishes else f"sub{number - plan.publishers}"
         http = number % 4 == 3
         scheme = ("http" if http else "ws") + "s" * plan.encrypted
         doors = [f"{scheme}://{text(door.address)}" for door in self.cluster.doors]

@@ -25,8 +25,9 @@ from simulation.chaos.plan import (
     SERVED_WITHIN_S,
     make,
 )
-from simulation.chaos.profiles import CHANGES, PROFILES, make_rounds
+from simulation.chaos.profiles import CHANGES, LOSE_RESULTS, PROFILES, make_rounds
 from simulation.chaos.proxy import Proxy
+from simulation.chaos.run import WHOLE_S
 from simulation.chaos.silence import SERVED_MAX_S, WALL_MAX_S, Availability, Silence
 
 
@@ -142,6 +143,12 @@ def test_members_change_in_rounds_of_every_kind() -> None:
     assert [fault.kind for fault in plan.faults] == [*CHANGES, *CHANGES]
     assert (plan.members, plan.seeds) == (4, 3)
     assert all(a.at < b.at for a, b in pairwise(plan.faults))
+
+
+def test_a_run_of_seeds_that_is_judged_as_a_whole_lets_a_publisher_repeat() -> None:
+    rounds = -(-WHOLE_S // PROFILES["seeds"].round_s)
+    for seed in range(20):
+        assert LOSE_RESULTS in make_rounds("seeds", seed, rounds).kinds
 
 
 def test_lists_follow_who_moves_leaves_and_comes_back(tmp_path: Path) -> None:

@@ -103,6 +103,17 @@ def test_starts_with_another_identity_are_refused_and_lose_nothing(tmp_path: Pat
     assert all("Set it back" in refusal.read_text(encoding="utf-8") for refusal in refusals)
 
 
+def test_seeds_change_under_publishers_that_have_to_repeat_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    words = ("--profile", "seeds", "--rounds", "6", "--network", "loopback")
+    with chaos(tmp_path, *words) as process:
+        said, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, said
+    assert not children_of(tmp_path)
+    assert re.search(r"as a repeat +│ +[1-9]", said), said
+
+
 @pytest.mark.skipif(releases.missing() is not None, reason=f"no upgrade: {releases.missing()}")
 def test_a_cluster_of_the_release_before_is_upgraded_under_load_and_loses_nothing(
     tmp_path: Path,
