@@ -33,8 +33,18 @@ def check(profile: str | None, only: str, jobs: int | None) -> None:
 @main.command(name="traces")
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--spoilt", is_flag=True, help="Check too that each run is rejected once changed.")
-def check_traces(files: tuple[Path, ...], *, spoilt: bool) -> None:
-    """Check recorded runs (JSON lines) against the specification."""
+@click.option(
+    "--least",
+    type=click.FloatRange(0, 100),
+    default=99.0,
+    show_default=True,
+    help="How many percent of the lines have to be judged.",
+)
+def check_traces(files: tuple[Path, ...], *, spoilt: bool, least: float) -> None:
+    """Check recorded runs (JSON lines) against the specification.
+
+    A run is judged up to where another list of seeds shows. Which lines are left out is said.
+    """
     runs = [run for file in files for run in traces.read(file)]
     verdict = traces.check(runs)
     for bad in verdict.rejected:
@@ -44,8 +54,25 @@ def check_traces(files: tuple[Path, ...], *, spoilt: bool) -> None:
         f"{verdict.seconds:.1f} s"
     )
     missed = check_spoilt(runs) if spoilt and not verdict.rejected else 0
-    if verdict.rejected or missed:
+    if verdict.rejected or missed or told_left_out(runs) < least:
         sys.exit(1)
+
+
+def told_left_out(runs: list[traces.Recorded]) -> float:
+    """Say which lines were not judged; return the percentage of those that were."""
+    for run in runs:
+        if run.left_out:
+            first, line = run.left_out[0]
+            click.echo(
+                f"{run.name}: {len(run.left_out)} steps from line {first} on are not judged: "
+                f"{line['name']} of {line['node']} shows other seeds than those of the start"
+            )
+    left_out = sum(len(run.left_out) for run in runs)
+    judged = sum(len(run.lines) for run in runs)
+    share = 100 * judged / (judged + left_out) if judged + left_out else 100.0
+    if left_out:
+        click.echo(f"{left_out} of {judged + left_out} steps are not judged ({share:.1f} % are)")
+    return share
 
 
 def check_spoilt(runs: list[traces.Recorded]) -> int:

@@ -35,6 +35,8 @@ ACTIONS = (
     "Forget",
     "Stop",
 )
+OF_SEEDS = ("Restore", "Lose", "Promise", "Sync", "ColdSync", "Accept", "Install")
+"""Actions that only seeds take."""
 RUNS_PER_START = 400
 TIMEOUT_S = 600
 
@@ -45,11 +47,15 @@ class BadTraceError(Exception):
 
 @frozen
 class Recorded:
-    """One group's steps: `lines` are (line number in the file, values)."""
+    """One group's steps: `lines` are (line number in the file, values), as far as they are judged.
+
+    `left_out` are those from the line on at which another list of seeds shows (`first_of_a_list`).
+    """
 
     name: str
     seeds: tuple[str, ...]
     lines: Sequence[tuple[int, Line]]
+    left_out: Sequence[tuple[int, Line]] = ()
 
 
 @frozen
@@ -124,7 +130,24 @@ def of_group(
 ) -> Recorded:
     """Return the run of a group."""
     own = [(number, line) for number, line in lines if line.get("group") in {None, group}]
-    return Recorded(name, seeds, list(steps(own, group)))
+    told = list(steps(own, group))
+    until = first_of_a_list(seeds, told)
+    return Recorded(name, seeds, told[:until], told[until:])
+
+
+def first_of_a_list(seeds: tuple[str, ...], lines: Sequence[tuple[int, Line]]) -> int:
+    """Return where a run of a group begins to show that its seeds changed, or its length.
+
+    `TraceLog` counts votes and acks by the seeds of the start. So it can judge a run up to the
+    first election by another list, or the first step of a seed of which the start knew nothing, as
+    such a one takes the log before a list has it.
+    """
+    for index, (_, line) in enumerate(lines):
+        joins = line["name"] in OF_SEEDS and line["node"] not in seeds
+        given = line["name"] in {"Register", "Readmit"} and line["seed"] not in seeds
+        if joins or given or line.get("list", 1) > 1:
+            return index
+    return len(lines)
 
 
 def steps(lines: Sequence[tuple[int, Line]], group: int) -> Iterator[tuple[int, Line]]:

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from simulation.plan import make
+from simulation.profiles import PROFILES
 from simulation.run import run as simulate
 from spec import tlc, traces
 from spec.__main__ import main
@@ -153,6 +154,48 @@ def test_each_group_is_a_run_of_its_own() -> None:
 
     assert [run.name for run in runs] == ["two group 0", "two group 7"]
     assert [[n for n, _ in run.lines] for run in runs] == [[1, 2], [1, 3]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {**steps.step("Elect", "a"), "promises": "a,b", "list": 2},
+        steps.step("Register", "a", seed="d"),
+        steps.seed("Install", "d", 1, 1, 0),
+    ],
+    ids=["elected by another list", "registers a new seed", "a step of a new seed"],
+)
+def test_a_run_is_judged_up_to_where_other_seeds_show(other: dict) -> None:
+    lines = [*(steps.start(node, 1, 0) for node in "abc"), steps.step("Learn", "d")]
+    own = {**steps.step("Elect", "a"), "promises": "a,b", "list": 1}
+    later = steps.step("Learn", "d")
+
+    (run,) = traces.split("lists", list(enumerate([*lines, own, other, later], 1)))
+
+    assert [number for number, _ in run.lines] == [1, 2, 3, 4, 5]
+    assert [number for number, _ in run.left_out] == [6, 7]
+
+
+@needs_tlc
+@pytest.mark.slow
+def test_the_command_says_which_lines_it_does_not_judge_and_fails(tmp_path: Path) -> None:
+    plan = PROFILES["reseeded-at-once"](1)
+    _, world = simulate(plan.with_parts(list(plan.faults), list(plan.sendings[:10])))
+    path = tmp_path / "run.jsonl"
+    path.write_text(world.trace_lines(), encoding="utf-8")
+    cut = [run for run in traces.read(path) if run.left_out]
+
+    accepted = CliRunner().invoke(main, ["traces", "--spoilt", "--least", "1", str(path)])
+    refused = CliRunner().invoke(main, ["traces", str(path)])
+
+    assert len(cut) == plan.groups
+    assert accepted.exit_code == 0, accepted.output
+    assert f"{plan.groups} rejected there" in accepted.output
+    for run in cut:
+        number, line = run.left_out[0]
+        where = f"{run.name}: {len(run.left_out)} steps from line {number} on are not judged"
+        assert f"{where}: {line['name']} of {line['node']}" in refused.output
+    assert refused.exit_code == 1
 
 
 @needs_tlc
