@@ -16,8 +16,10 @@ from mdserver.pipeline.common.places import RemoteTables
 from mdserver.pipeline.common.requirements import JARS_VARIABLE
 from tests.live_kafka import JARS, LiveKafka
 
+from . import killed_driver
 from .conftest import cannot_run
-from .test_remote_streams import BATCHES, DRIVER, RECORDS, TIMEOUT_S, numbers, produce
+from .killed_driver import RECORDS, TIMEOUT_S
+from .test_remote_streams import BATCHES, numbers, produce
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
@@ -80,8 +82,8 @@ def test_a_kill_and_a_restart(
     topic = f"{tmp_path.name}.messages"
     count = produce(kafka, topic)
     source = f"kafka://{kafka.servers}/{topic}"
-    killed = run(sys.executable, str(DRIVER), point, source, str(remote), place)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed = killed_driver.run(point, source, str(remote), place)
+    assert killed.returncode == -signal.SIGKILL, killed.stdout
     assert numbers(remote) == list(range(batches * (RECORDS - 1)))
     assert "is gone, so nobody knows" in archive(kafka, topic, remote, f"{place}-others")
     for _ in range(2):
