@@ -171,8 +171,10 @@ class Outbox:
     def take(self, run: Sequence[Deliver]) -> None:
         """Append live messages for this session alone, while the outbox is not parked."""
         frames, form = self.frames, self.form
-        if isinstance(frames, tuple):  # as `own_frames` does, without a call for each message
-            frames = self.frames = list(frames)
+        if not frames:
+            frames = self.frames = []
+        elif isinstance(frames, tuple):
+            frames = self.own_frames()
         encode = self._encode if form.aliased else form.delivery
         for output in run:
             frame = encode(output.delivery)
@@ -186,9 +188,12 @@ class Outbox:
             return False
         frames = self.frames
         first = not frames
-        if isinstance(frames, tuple):
-            frames = self.frames = list(frames)
-        frames.append(frame)
+        if first:
+            self.frames = [frame]
+        elif isinstance(frames, tuple):
+            self.frames = [*frames, frame]
+        else:
+            frames.append(frame)
         self.size += len(frame)
         self.limit += len(frame)
         return first
