@@ -126,7 +126,12 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
             2,
             "--plain is about topics: give --kafka",
         ),
-        (("archive", "--tables", "t", "--journal", "none"), 2, "none is no folder"),
+        (("archive", "--tables", "t", "--journal", "none"), 2, "none is no folder; a server with"),
+        (
+            ("archive", "--tables", ".", "--journal", "tests"),
+            1,
+            "tests has none of the folders messages, receipts, stats, access, publish, cache: give",
+        ),
         (
             ("archive", "--tables", "t", "--journal", "tests", "--journal", "docs/../tests"),
             2,

@@ -127,5 +127,16 @@ def test_a_store_that_does_not_answer_is_one_line_with_the_setting(
             store.create("a", b"x")
 
 
+def test_no_credentials_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any the library asks the cloud, whose address is no help to anybody else."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{closed.getsockname()[1]}")
+    store = RemoteStore("s3://b/x", request_s=0.2, retry_s=0.1)
+    with pytest.raises(PipelineError, match=r"^s3://b/x: no credentials: [^\n]* by its cloud\Z"):
+        store.create("a", b"x")
+
+
 def test_a_uri_of_a_folder(tmp_path: Path) -> None:
     assert object_store.opened(f"file://{tmp_path}") == FolderStore(tmp_path)

@@ -109,7 +109,11 @@ class JobSource:
             )
         for journal in self.journals:
             if not journal.is_dir():
-                raise click.BadParameter(f"{journal} is no folder.", param_hint="--journal")
+                raise click.BadParameter(
+                    f"{journal} is no folder; a server with Journal = on makes the one that its"
+                    " JournalFolder names.",
+                    param_hint="--journal",
+                )
         for one, other in itertools.combinations(self.journals, 2):
             if one.samefile(other):
                 raise click.BadParameter(
@@ -147,6 +151,16 @@ class JobSource:
     def place(self) -> object_store.ObjectStore | None:
         """Return the place of --shipped, None without one. Raises PipelineError if it is no use."""
         return None if self.shipped is None else object_store.opened(self.shipped)
+
+    def check_streams(self, streams: Iterable[str]) -> None:
+        """Raise PipelineError if a journal has none of these streams, before Spark starts."""
+        names = list(streams)
+        for journal in self.journals:
+            if not any((journal / name).is_dir() for name in names):
+                raise requirements.PipelineError(
+                    f"{journal} has none of the folders {', '.join(names)}: give the JournalFolder"
+                    " of a server with Journal = on, when that has something in it"
+                )
 
     def attend(self, reader: str, streams: Iterable[str]) -> None:
         """Have the journal kept until this job has read it, before Spark takes its time to start.

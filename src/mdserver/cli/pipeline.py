@@ -113,6 +113,7 @@ def archive(
     from mdserver.pipeline.common import checkpoints as kept
     from mdserver.pipeline.common import rows
 
+    where.check_streams(rows.STREAMS)
     if where.kafka is not None:
         checkpoints = kept.place_of(absolute(tables), checkpoints)
     place = where.place()

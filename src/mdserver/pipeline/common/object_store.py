@@ -50,6 +50,8 @@ HTTP_SETTINGS = (
     "user_agent",
 )
 REASON_CHARACTERS_MAX = 300
+METADATA = re.compile(r"//169\.254\.169\.254/|/latest/api/token")
+"""Where clouds give credentials to their computers; asked if the environment has none."""
 TIMED_OUT = re.compile(r"kind: Timeout|TimedOut")
 ERROR_BODY = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 
@@ -392,6 +394,11 @@ def _reason(error: Exception) -> str:
     if said is not None:
         return f"{said[1]}: {said[2]}" if said[2] else said[1]
     told = str(error).partition("\n")[0][:REASON_CHARACTERS_MAX]
+    if METADATA.search(str(error)) is not None:
+        return (
+            "no credentials: the environment has none (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
+            " for example), and this computer is given none by its cloud"
+        )
     if TIMED_OUT.search(str(error)) is None:
         return told
     return f"{told}: timed out (AWS_TIMEOUT, GOOGLE_TIMEOUT or AZURE_TIMEOUT gives it more time)"
