@@ -57,6 +57,25 @@ def test_who_lacks_entries_that_are_gone_gets_a_state_instead() -> None:
     assert state is not None
 
 
+def test_a_state_stands_for_what_is_committed_and_not_for_the_tail() -> None:
+    cluster = Cluster(3, log_kept=2)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.run(3 * S)  # groups are handed over until each member has its share
+    coordinator = cluster.coordinator(cluster.group(SUBJECT))
+    assert coordinator is not None
+    cluster.open(coordinator, 1)
+    for number in range(5):
+        cluster.publish(coordinator, 1, SUBJECT, str(number))
+        cluster.run(S)
+    group = cluster.members[coordinator].running.groups[cluster.group(SUBJECT)]
+    cluster.publish(coordinator, 1, SUBJECT, "in the tail")  # no time passes, so nobody acks it
+    assert (group.log.committed, group.log.length) == (5, 6)
+    start, state = group.state.tail_or_state(0)
+    assert start == 5
+    assert state is not None
+
+
 def test_publishers_get_an_uncertain_result_when_a_state_stands_for_what_they_wait_for() -> None:
     cluster = Cluster(3)
     cluster.start()
