@@ -140,13 +140,15 @@ class World:
         if output.values.get("cold"):
             self.cover("cold start")
 
-    def _list_of(self, member: Member, output: Trace) -> dict[str, int]:
+    def _list_of(self, member: Member, output: Trace) -> dict[str, Any]:
         """Return by which list of seeds an epoch was elected, if that is not the first one."""
         if output.name != "Elect":
             return {}
         coordinator = member.running.groups[int(output.values["group"] or 0)].coordinator
         number = getattr(coordinator, "list_number", 1)
-        return {"list": number} if number > 1 else {}
+        if coordinator is None or number == 1:
+            return {}
+        return {"list": number, "seats": ",".join(coordinator.seeds)}
 
     def _check_own_vote(self, member: Member, values: dict[str, Any]) -> None:
         """No majority may lean on a coordinator's own seed whose promise is not on its disk yet."""

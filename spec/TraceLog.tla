@@ -16,9 +16,12 @@ VARIABLES
     electors,   \* per epoch: the promises that it was elected with
     note,       \* per seed: the losses that it noted, as <<seed, incarnation>>
     past,       \* messages of seeds from before they lost their vote records
+    conf,       \* per epoch: the number of the list of seeds that elected it
+    seats,      \* per epoch: the seeds of that list
     contents    \* what was said of entries: <<entry, digest of its content>>
 
-notes == <<given, electors, note, past>>
+lists == <<conf, seats>>
+notes == <<given, electors, note, past, lists>>
 traceVars == <<coldVars, run, line, owner, learnt, notes, contents>>
 
 AnyPublication == 1..MostPublications
@@ -36,9 +39,17 @@ TraceInit ==
     /\ electors = [e \in Epoch |-> {}]
     /\ note = [s \in Seed |-> {}]
     /\ past = {}
+    /\ conf = [e \in Epoch |-> 0]
+    /\ seats = [e \in Epoch |-> {}]
     /\ contents = {}
 
 it == Traces[run][line]
+
+\* In place of `Majority`: those who voted or acked, of the seeds of this epoch's list. Others may
+\* have the log as well: a member takes it before a list has it as a seed.
+Counted == IF it.name = "Elect" THEN it.seats ELSE seats[it.epoch]
+MajorityOf(list) == {q \in SUBSET Seed : Cardinality(q \cap list) * 2 > Cardinality(list)}
+TraceMajority == MajorityOf(Counted)
 
 Is(name) ==
     /\ line <= Len(Traces[run])
@@ -101,7 +112,7 @@ Restored(s) ==
             => m.epoch < it.accepted \/ (m.epoch = it.accepted /\ m.length <= it.length)}
     /\ UNCHANGED <<promised, incarnation, epochVars, committed, crashes, history>>
     /\ \A e \in Epoch : phase[e] = "active" /\ (\A f \in Epoch : history[f] <= history[e])
-            => AckedBy(e, commit[e])' \in Majority
+            => AckedBy(e, commit[e])' \in MajorityOf(seats[e])
 
 \* A seed that comes late takes what was appended meanwhile in the same step; one that
 \* lost its link only takes what it lacks.
@@ -129,6 +140,23 @@ AcceptOrRepeat(s, e, n) ==
     \/ Warm(Accept(s, e, n))
     \/ accepted[s] = e /\ n = Len(log[s]) /\ Idle
 
+\* Epochs of later lists are later ones. A list follows on one that was settled in this group, and
+\* differs from it in one seed; there is one list of a number (Relist.tla).
+Elected == {e \in Epoch : conf[e] > 0}
+ListRises ==
+    /\ it.voters \subseteq it.seats
+    /\ \A f \in Elected :
+        /\ f < it.epoch => conf[f] <= it.list
+        /\ f > it.epoch => conf[f] >= it.list
+        /\ conf[f] = it.list => seats[f] = it.seats
+    /\ IF it.list = 1 THEN it.seats = Firsts[run]
+       ELSE \E f \in Elected :
+            \/ conf[f] = it.list
+            \/ /\ conf[f] = it.list - 1 /\ phase[f] = "active"
+               /\ Cardinality(seats[f] \ it.seats) + Cardinality(it.seats \ seats[f]) = 1
+    /\ conf' = [conf EXCEPT ![it.epoch] = it.list]
+    /\ seats' = [seats EXCEPT ![it.epoch] = it.seats]
+
 Chosen(kind) == {m \in sent : m.kind = kind /\ m.epoch = it.epoch /\ m.from \in it.voters}
 Voters(kind) ==
     /\ \E votes \in SUBSET Chosen(kind) :
@@ -140,6 +168,7 @@ Voters(kind) ==
         /\ electors' = [electors EXCEPT ![it.epoch] = votes]
     \* Each of them promised this epoch to this candidate (Candidates.tla).
     /\ \A s \in it.voters : <<s, it.epoch, it.node>> \in given
+    /\ ListRises
     /\ UNCHANGED <<given, note, past>>
     /\ base'[it.epoch] = it.length
 
@@ -155,7 +184,7 @@ PromiseTo(s) ==
     /\ note' = [note EXCEPT ![s] = @ \cup it.named]
     /\ IF it.cold THEN Warm(ColdPromise(s, it.epoch))
        ELSE Warm(PromiseWith(s, it.epoch, [named |-> it.named, note |-> note'[s]]))
-    /\ UNCHANGED <<owner, learnt, electors, past>>
+    /\ UNCHANGED <<owner, learnt, electors, past, lists>>
 
 \* The quorum of this epoch is of others, and was asked for this very loss.
 ElectedFor(s) ==
@@ -191,13 +220,17 @@ TraceStep ==
                /\ note' = [note EXCEPT ![it.node] = {}]
                /\ past' = past \cup {m \in sent : m.kind # "recover" /\ m.from = it.node}
           ELSE Started(it.node) /\ UNCHANGED <<note, past>>
-       /\ UNCHANGED <<owner, given, electors>>
+       /\ UNCHANGED <<owner, given, electors, lists>>
     \/ Is("Restore") /\ Restored(it.node) /\ Free
-    \/ Is("Lose") /\ LoseVote(it.node) /\ After(it.node) /\ Free
+    \* One that its configuration does not name as a seed starts as a member that only follows: the
+    \* log that it says it has counts for nothing.
+    \/ /\ Is("Lose") /\ LoseVote(it.node) /\ Free
+       /\ IF it.node \in Firsts[run] THEN After(it.node)
+          ELSE promised'[it.node] = it.promised /\ it.standing = "lost"
     \/ Is("Promise") /\ PromiseTo(it.node) /\ After(it.node)
     \/ /\ Is("Elect") /\ owner[it.epoch] = Nobody
        /\ IF it.cold
-          THEN /\ it.voters = Seed /\ Voters("cold")
+          THEN /\ it.voters = it.seats /\ Voters("cold")
                /\ history' = [f \in Epoch |-> IF f >= it.epoch THEN Newest + 1 ELSE history[f]]
           ELSE Warm(Voters("promise"))
        /\ owner' = [owner EXCEPT ![it.epoch] = it.node]

@@ -43,7 +43,7 @@ def check(profile: str | None, only: str, jobs: int | None) -> None:
 def check_traces(files: tuple[Path, ...], *, spoilt: bool, least: float) -> None:
     """Check recorded runs (JSON lines) against the specification.
 
-    A run is judged up to where another list of seeds shows. Which lines are left out is said.
+    Which lines are not judged is said: those behind some changes of the seeds.
     """
     runs = [run for file in files for run in traces.read(file)]
     verdict = traces.check(runs)
@@ -65,7 +65,7 @@ def told_left_out(runs: list[traces.Recorded]) -> float:
             first, line = run.left_out[0]
             click.echo(
                 f"{run.name}: {len(run.left_out)} steps from line {first} on are not judged: "
-                f"{line['name']} of {line['node']} shows other seeds than those of the start"
+                f"{line['name']} of {line['node']} is of a change of seeds that TraceLog lacks"
             )
     left_out = sum(len(run.left_out) for run in runs)
     judged = sum(len(run.lines) for run in runs)

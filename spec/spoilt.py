@@ -22,7 +22,10 @@ class Spoilt:
 
 
 def spoilt(runs: Iterable[Recorded]) -> list[Spoilt]:
-    """Each run that has an election, changed in one of three ways in turn."""
+    """Each run that has an election, changed in one of three ways in turn.
+
+    One in which the seeds change is changed once more, in its last election by a later list.
+    """
     found: list[Spoilt] = []
     for run in runs:
         elections = [i for i, (_, line) in enumerate(run.lines) if line["name"] == "Elect"]
@@ -30,6 +33,12 @@ def spoilt(runs: Iterable[Recorded]) -> list[Spoilt]:
             kind, change = CHANGES[len(found) % len(CHANGES)]
             lines, number = change(list(run.lines), elections[-1])
             found.append(Spoilt(evolve(run, name=f"{run.name}, {kind}", lines=lines), number))
+        later = [i for i in elections if run.lines[i][1].get("list", 1) > 1]
+        if later:
+            lines, number = by_an_older_list(list(run.lines), later[-1])
+            found.append(
+                Spoilt(evolve(run, name=f"{run.name}, an older list", lines=lines), number)
+            )
     return found
 
 
@@ -64,6 +73,13 @@ def altered(lines: Lines, elect: int) -> tuple[Lines, int]:
     """The adopted log is said to be longer than any that was promised."""
     number, election = lines[elect]
     lines[elect] = (number, {**election, "length": election["length"] + 1})
+    return lines, number
+
+
+def by_an_older_list(lines: Lines, elect: int) -> tuple[Lines, int]:
+    """The same seeds are said to be the list before."""
+    number, election = lines[elect]
+    lines[elect] = (number, {**election, "list": election["list"] - 1})
     return lines, number
 
 

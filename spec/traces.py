@@ -37,6 +37,8 @@ ACTIONS = (
 )
 OF_SEEDS = ("Restore", "Lose", "Promise", "Sync", "ColdSync", "Accept", "Install")
 """Actions that only seeds take."""
+BEGIN = ("Restore", "Lose", "Install")
+"""Those of them by which a seed may begin that was none at the start."""
 RUNS_PER_START = 400
 TIMEOUT_S = 600
 
@@ -49,13 +51,21 @@ class BadTraceError(Exception):
 class Recorded:
     """One group's steps: `lines` are (line number in the file, values), as far as they are judged.
 
-    `left_out` are those from the line on at which another list of seeds shows (`first_of_a_list`).
+    `left_out` are those from the first on that the module does not know (`first_of_a_list`).
     """
 
     name: str
     seeds: tuple[str, ...]
     lines: Sequence[tuple[int, Line]]
     left_out: Sequence[tuple[int, Line]] = ()
+
+    @property
+    def voters(self) -> tuple[str, ...]:
+        """The seeds of all lists: those of the start, and those of which elections tell."""
+        told = (*self.lines, *self.left_out)
+        elections = [line for _, line in told if line["name"] == "Elect"]
+        others = [seat for line in elections for seat in seats_of(line, ())]
+        return tuple(dict.fromkeys((*self.seeds, *others)))
 
 
 @frozen
@@ -136,25 +146,42 @@ def of_group(
 
 
 def first_of_a_list(seeds: tuple[str, ...], lines: Sequence[tuple[int, Line]]) -> int:
-    """Return where a run of a group begins to show that its seeds changed, or its length.
+    """Return the first line of a change of seeds that `TraceLog` does not know, or their length.
 
-    `TraceLog` counts votes and acks by the seeds of the start. So it can judge a run up to the
-    first election by another list, or the first step of a seed of which the start knew nothing, as
-    such a one takes the log before a list has it.
+    These are the steps of a seed that no list of the run has, or that no line says was given the
+    log, as a coordinator that becomes a seed has it; and the line by which a member is given the
+    log that was a seed before, and is none in this list: it may begin anew.
     """
+    elections = [line for _, line in lines if line["name"] == "Elect"]
+    ever = {*seeds, *(seat for line in elections for seat in seats_of(line, seeds))}
+    listed = voted = has_log = frozenset(seeds)
     for index, (_, line) in enumerate(lines):
-        joins = line["name"] in OF_SEEDS and line["node"] not in seeds
-        given = line["name"] in {"Register", "Readmit"} and line["seed"] not in seeds
-        if joins or given or line.get("list", 1) > 1:
-            return index
+        name, node, given = line["name"], line["node"], line.get("seed")
+        if name == "Elect":
+            listed = frozenset(seats_of(line, seeds))
+            voted |= listed
+        elif name == "Start" and node not in seeds:
+            has_log -= {node}
+        elif name in {"Register", "Readmit"}:
+            if given not in ever or (given not in listed and given in voted):
+                return index
+        elif name in OF_SEEDS:
+            if node not in ever or (node not in has_log and name not in BEGIN):
+                return index
+            has_log |= {node}
     return len(lines)
+
+
+def seats_of(line: Line, first: Iterable[str]) -> list[str]:
+    """Return the seeds by whose list an epoch was elected; `first` is the list of the start."""
+    return line["seats"].split(",") if line.get("seats") else list(first)
 
 
 def steps(lines: Sequence[tuple[int, Line]], group: int) -> Iterator[tuple[int, Line]]:
     """Yield a group's lines, one publication each."""
     for number, line in lines:
         if line["name"] == "Start":
-            promised = line["promised"][group] if line.get("seed") else 0
+            promised = line["promised"][group] if line.get("promised") else 0
             yield number, {**line, "promised": promised}
         elif line["name"] == "Publish":
             names = line["publications"].split(",")
@@ -177,6 +204,7 @@ class Written:
     """A run in the terms of the module, with the bounds that it needs."""
 
     text: str
+    first: str
     epochs: int
     publications: int
     members: int
@@ -197,7 +225,8 @@ def write(run: Recorded) -> Written:
     """The run as a TLA+ sequence of records."""
     epochs = {v[key]: None for _, v in run.lines for key in EPOCHS if v.get(key)}
     epoch_of = {0: 0} | {epoch: i for i, epoch in enumerate(sorted(epochs), 1)}
-    members = list(dict.fromkeys([*run.seeds, *(v["node"] for _, v in run.lines)]))
+    voters = run.voters
+    members = list(dict.fromkeys([*voters, *(v["node"] for _, v in run.lines)]))
     member_of = {member: f'"s{i}"' for i, member in enumerate(members, 1)}
     publications: dict[str, int] = {}
     contents: dict[str, int] = {}
@@ -220,13 +249,20 @@ def write(run: Recorded) -> Written:
         numbers = [str(contents.setdefault(digest, len(contents) + 1)) for digest in digests]
         record["digests"] = f"<<{', '.join(numbers)}>>"
         if "promises" in values:
-            voters = sorted(member_of[m] for m in values["promises"].split(","))
-            record["voters"] = "{" + ", ".join(voters) + "}"
-        if values["name"] == "Start" and values["node"] not in run.seeds:
+            record["voters"] = as_set(values["promises"].split(","), member_of)
+            record["list"] = str(values.get("list", 1))
+            record["seats"] = as_set(seats_of(values, run.seeds), member_of)
+        if values["name"] == "Start" and values["node"] not in voters:
             record["name"] = '"Forget"'
         records.append("[" + ", ".join(f"{k} |-> {v}" for k, v in record.items()) + "]")
     text = "<<" + ",\n".join(records) + ">>"
-    return Written(text, len(epochs), len(publications), len(members))
+    first = as_set(run.seeds, member_of)
+    return Written(text, first, len(epochs), len(publications), len(members))
+
+
+def as_set(names: Iterable[str], member_of: dict[str, str]) -> str:
+    """Return members as a TLA+ set."""
+    return "{" + ", ".join(sorted(member_of[name] for name in names)) + "}"
 
 
 def named(readmit: str, member_of: dict[str, str]) -> str:
@@ -243,6 +279,7 @@ def module(runs: Sequence[Written]) -> str:
         "---- MODULE Traces ----\nEXTENDS Naturals\n"
         f"Member == {{{members}}}\n"
         f"MostPublications == {max(r.publications for r in runs)}\n"
+        f"Firsts == <<{', '.join(run.first for run in runs)}>>\n"
         f"Traces == <<\n{body}\n>>\n====\n"
     )
 
@@ -252,7 +289,9 @@ def config(seeds: int, epochs: int, invariants: Iterable[str]) -> str:
     names = ", ".join(f'"s{i}"' for i in range(1, seeds + 1))
     return (
         "SPECIFICATION TraceSpec\nCONSTANTS\n"
-        f" Seed = {{{names}}}\n Publication <- AnyPublication\n MaxEpoch = {epochs}\n"
+        f" Seed = {{{names}}}\n Publication <- AnyPublication\n"
+        " Majority <- TraceMajority\n CommitQuorum <- TraceMajority\n"
+        f" MaxEpoch = {epochs}\n"
         " MaxCrash = 0\n Numbered = FALSE\n Off = {}\n Symmetry <- NoSymmetry\n"
         "INVARIANTS " + " ".join(invariants) + "\n"
     )
@@ -269,7 +308,7 @@ def check(runs: Sequence[Recorded]) -> Verdict:
     seconds = 0.0
     by_seeds: dict[int, list[Recorded]] = {}
     for run in runs:
-        by_seeds.setdefault(len(run.seeds), []).append(run)
+        by_seeds.setdefault(len(run.voters), []).append(run)
     for seeds, alike in by_seeds.items():
         for start in range(0, len(alike), RUNS_PER_START):
             found, took = check_some(alike[start : start + RUNS_PER_START], seeds)

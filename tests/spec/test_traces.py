@@ -16,6 +16,7 @@ from spec import tlc, traces
 from spec.__main__ import main
 from tests.spec import steps
 
+SEEDS = ("m0", "m1", "m2", "m3", "m4")
 needs_tlc = pytest.mark.skipif(not tlc.available(), reason="TLC needs Java")
 
 
@@ -156,46 +157,112 @@ def test_each_group_is_a_run_of_its_own() -> None:
     assert [[n for n, _ in run.lines] for run in runs] == [[1, 2], [1, 3]]
 
 
+def elected(number: int, seats: str) -> dict:
+    votes = {"promises": seats, "cold": False, "list": number, "seats": seats}
+    return steps.step("Elect", "a", epoch=number, length=0, **votes)
+
+
 @pytest.mark.parametrize(
-    "other",
+    ("before", "other"),
     [
-        {**steps.step("Elect", "a"), "promises": "a,b", "list": 2},
+        ([], steps.step("Register", "a", seed="d")),
+        ([], steps.seed("Install", "d", 1, 1, 0)),
+        ([elected(2, "a,b")], steps.step("Register", "a", seed="c")),
+        ([elected(2, "a,b,c,e")], steps.promise("e", 2, 1, 0, "a")),
+    ],
+    ids=[
+        "the log for a stranger",
+        "a step of a stranger",
+        "a seed that was one before",
+        "a seed that nobody gave the log",
+    ],
+)
+def test_a_run_is_judged_up_to_what_the_module_knows_of_lists(
+    before: list[dict], other: dict
+) -> None:
+    lines = [*(steps.start(node, 1, 0) for node in "abc"), *before, steps.step("Learn", "d")]
+
+    (run,) = traces.split("lists", list(enumerate([*lines, other, lines[-1]], 1)))
+
+    assert [number for number, _ in run.lines] == [*range(1, len(lines) + 1)]
+    assert [number for number, _ in run.left_out] == [len(lines) + 1, len(lines) + 2]
+
+
+def test_a_member_that_a_later_list_has_is_given_the_log_before() -> None:
+    lines = [
+        *(steps.start(node, 1, 0) for node in "abc"),
         steps.step("Register", "a", seed="d"),
         steps.seed("Install", "d", 1, 1, 0),
-    ],
-    ids=["elected by another list", "registers a new seed", "a step of a new seed"],
-)
-def test_a_run_is_judged_up_to_where_other_seeds_show(other: dict) -> None:
-    lines = [*(steps.start(node, 1, 0) for node in "abc"), steps.step("Learn", "d")]
-    own = {**steps.step("Elect", "a"), "promises": "a,b", "list": 1}
-    later = steps.step("Learn", "d")
+        elected(2, "a,b,c,d"),
+    ]
 
-    (run,) = traces.split("lists", list(enumerate([*lines, own, other, later], 1)))
+    (run,) = traces.split("lists", list(enumerate(lines, 1)))
 
-    assert [number for number, _ in run.lines] == [1, 2, 3, 4, 5]
-    assert [number for number, _ in run.left_out] == [6, 7]
+    assert run.voters == ("a", "b", "c", "d")
+    assert list(run.left_out) == []
+
+
+def with_lists(path: Path) -> list[dict]:
+    """Write the steps of a run in which five seeds become three, and return them."""
+    plan = PROFILES["reseeded-at-once"](1)
+    _, world = simulate(plan.with_parts(list(plan.faults), list(plan.sendings[::8])))
+    path.write_text(world.trace_lines(), encoding="utf-8")
+    return [json.loads(line) for line in world.trace_lines().splitlines()]
+
+
+@needs_tlc
+@pytest.mark.slow
+def test_runs_in_which_the_seeds_change_are_judged_by_the_lists_in_force(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    lines = with_lists(path)
+    groups = len({line["group"] for line in lines if "group" in line})
+    assert max(line.get("list", 1) for line in lines) == 3
+
+    ended = CliRunner().invoke(main, ["traces", "--spoilt", "--least", "100", str(path)])
+
+    assert ended.exit_code == 0, ended.output
+    # Each group once in one of three ways, and once by an older list.
+    assert f"{2 * groups} rejected there" in ended.output
+
+
+FALSE_LISTS = {
+    "two seeds fewer at once": {"seats": "m0,m1,m2"},
+    "a majority of other seeds": {"promises": "m3,m4,m0"},
+    "a list that nothing was elected by": {"list": 3},
+}
+
+
+@needs_tlc
+@pytest.mark.slow
+def test_a_false_list_is_rejected(tmp_path: Path) -> None:
+    lines = with_lists(tmp_path / "run.jsonl")
+    at = next(i for i, line in enumerate(lines) if line.get("list") == 2 and line["group"] == 1)
+    runs = []
+    for name, change in FALSE_LISTS.items():
+        false = [*lines[:at], {**lines[at], **change}, *lines[at + 1 :]]
+        runs += [traces.of_group(name, SEEDS, list(enumerate(false, 1)), 1)]
+
+    verdict = traces.check(runs)
+
+    assert {(bad.name, bad.number) for bad in verdict.rejected} == {
+        (name, at + 1) for name in FALSE_LISTS
+    }
 
 
 @needs_tlc
 @pytest.mark.slow
 def test_the_command_says_which_lines_it_does_not_judge_and_fails(tmp_path: Path) -> None:
-    plan = PROFILES["reseeded-at-once"](1)
-    _, world = simulate(plan.with_parts(list(plan.faults), list(plan.sendings[:10])))
     path = tmp_path / "run.jsonl"
-    path.write_text(world.trace_lines(), encoding="utf-8")
-    cut = [run for run in traces.read(path) if run.left_out]
+    lines = [*steps.run(), steps.seed("Install", "d", 1, 1, 0)]
+    path.write_text(steps.as_text(lines), encoding="utf-8")
 
-    accepted = CliRunner().invoke(main, ["traces", "--spoilt", "--least", "1", str(path)])
+    accepted = CliRunner().invoke(main, ["traces", "--least", "90", str(path)])
     refused = CliRunner().invoke(main, ["traces", str(path)])
 
-    assert len(cut) == plan.groups
     assert accepted.exit_code == 0, accepted.output
-    assert f"{plan.groups} rejected there" in accepted.output
-    for run in cut:
-        number, line = run.left_out[0]
-        where = f"{run.name}: {len(run.left_out)} steps from line {number} on are not judged"
-        assert f"{where}: {line['name']} of {line['node']}" in refused.output
     assert refused.exit_code == 1
+    where = f"1 steps from line {len(lines)} on are not judged: Install of d"
+    assert where in refused.output
 
 
 @needs_tlc
