@@ -12,6 +12,7 @@ from simulation.chaos.identity import Change
 from simulation.chaos.members import Member
 from simulation.chaos.plan import Plan
 from simulation.chaos.processor import Served, Waiting
+from simulation.chaos.promises import HeldByMajorities, Known
 from simulation.chaos.proxy import Proxy
 from simulation.chaos.releases import unpack
 from simulation.chaos.silence import Silence
@@ -25,9 +26,24 @@ RELEASE_FOLDER = "release"  # in the folder of a run: the release before, if mem
 
 
 class Cluster:
-    """Starts and watches members; `tell` takes what must never happen."""
+    """Starts and watches members; `tell` takes what must never happen.
 
-    def __init__(self, plan: Plan, wire: Wire, folder: Path, tell: Callable[[str], None]) -> None:
+    `broken` takes promises that members break, `starting` is told which one is about to start.
+    `majorities`: None once a majority of seeds may have lost its memory, or if nobody votes.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        wire: Wire,
+        folder: Path,
+        tell: Callable[[str], None],
+        broken: Callable[[str], None] = lambda _: None,
+        starting: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._broken = broken
+        self._starting = starting
+        self.majorities = None if plan.standard else HeldByMajorities()
         self.plan = plan
         self._tell = tell
         self.wire = wire
@@ -119,6 +135,7 @@ class Cluster:
     def start(self, member: Member) -> None:
         """Start its process."""
         assert self._nursery is not None
+        self._starting(member.number)
         door = self.doors[member.number].address
         process = member.start(self.plan.seeds, door)
         self.mark(member.number, "start", fault=False)
@@ -188,6 +205,7 @@ class Cluster:
         address = self.wire.monitor(member.number)
         while True:
             starts = member.starts
+            known = None if self.majorities is None else self.majorities.known()
             try:
                 status = await status_of(address, name)
             except NoAnswerError:
@@ -197,6 +215,8 @@ class Cluster:
                 if starts == member.starts and member.running and status.state in NORMAL:
                     member.prove()
                 self._compare(status)
+            if starts == member.starts:
+                self._count(member.number, status, known)
             self.judge()
             self.looked.unpark_all()
             await trio.sleep(LOOK_EVERY_S)
@@ -233,6 +253,19 @@ class Cluster:
         began = trio.current_time()
         while self.served_since(seconds) < began:
             await self.looked.park()
+
+    def _count(self, member: int, status: Status | None, known: Known | None) -> None:
+        """Look whether a majority of seeds still holds what is committed."""
+        if self.majorities is None or known is None:
+            return
+        if status is None or not self.members[member].up:
+            self.majorities.gone(member)
+            return
+        seeds = self.seeds if self.next is None else ()
+        problem = self.majorities.see(member, status, known, seeds)
+        if problem is not None:
+            self._broken(problem)
+            self.majorities = None  # told once
 
     def _changed(self, member: int, before: Status | None, status: Status | None) -> None:
         if status is None:

@@ -21,7 +21,7 @@ from mdserver.limits import NS_PER_S
 from simulation.chaos.clients import PUBLISHER, RecordedClient
 from simulation.chaos.cluster import Cluster
 from simulation.chaos.faults import Faults
-from simulation.chaos.members import at_wrong_times, logged
+from simulation.chaos.members import Member, at_wrong_times, logged
 from simulation.chaos.plan import BLACKOUT, CLOCK, SERVED_WITHIN_S, Plan
 from simulation.chaos.profiles import (
     CLOCK_SET,
@@ -31,13 +31,14 @@ from simulation.chaos.profiles import (
     POWER_CUT_ALL,
     SHUFFLE,
 )
+from simulation.chaos.promises import Cached, Witness
 from simulation.chaos.proxy import Address
 from simulation.chaos.statuses import NoAnswerError, ask
 from simulation.chaos.timeline import Moment, Timeline
 from simulation.chaos.wire import Wire, text
 from simulation.checker import Checker
 from simulation.diagram import drawing
-from simulation.history import Event, Settled, line_of
+from simulation.history import Acked, Event, Settled, line_of
 from simulation.recording import Recorder
 from simulation.service import overdue
 
@@ -46,6 +47,8 @@ PATIENCE_S = 120  # after the faults, until everything must have come to rest
 CLOCKS_JUDGED = 3  # set while a member runs: one alone may be killed before it says its time
 CUTS_JUDGED = 6  # disks: one alone may have been synced to its last byte
 ERRORS_SHOWN = 5
+QUESTION_EVERY_S = 0.5
+QUESTION_MESSAGES = 200  # fewer than are kept: what is asked about is the newest
 WHOLE_S = 45  # a run of this length has every kind of fault, so more has to happen in it
 Step = Callable[[int], None]
 """Told after each fault how many there were."""
@@ -72,7 +75,8 @@ class Chaos:
         self.plan = plan
         self.folder = folder
         self.checker = Checker(majority_kept=not plan.standard)
-        self.cluster = Cluster(plan, wire, folder, self._tell)
+        self.witness = Witness(self._cached)
+        self.cluster = Cluster(plan, wire, folder, self._tell, self._found, self._starting)
         self.outcome = Outcome(plan, timeline=self.cluster.timeline)
         self.faults = Faults(
             self.cluster, self._lost, self._watch_service, self._tell, self._clients_of
@@ -97,6 +101,10 @@ class Chaos:
     def _lost(self) -> None:
         """A majority of the seeds is about to lose its memory: clients will be told of it."""
         self.checker.majority_kept = False
+        self.cluster.majorities = None
+
+    def _starting(self, member: int) -> None:
+        self.witness.started(member, self.checker.newest)
 
     def _watch_service(self) -> None:
         """Every client has to be served by now, in spite of a fault that lasts.
@@ -116,12 +124,22 @@ class Chaos:
     def _see(self, event: Event) -> None:
         known = len(self.checker.violations)
         self.checker.see(event)
+        if isinstance(event, Acked):
+            self._acked(event)
         timeline, at_s = self.outcome.timeline, self.cluster.at_s()
         timeline.violations += [
             Moment(at_s, f"{found.kind}: {found.what}") for found in self.checker.violations[known:]
         ]
         if self._lines is not None:
             self._lines.write(line_of(event))
+
+    def _acked(self, event: Acked) -> None:
+        """Note which member acknowledged this."""
+        client = event.publication.partition("-")[0]
+        name = self._at.get(client)
+        for member in self.cluster.members:
+            if member.name == name:
+                self.witness.acked(client, event, member.number, member.starts)
 
     def _cover(self, what: str) -> None:
         self.outcome.coverage[what] += 1
@@ -166,6 +184,8 @@ class Chaos:
         async with trio.open_nursery() as clients:
             for number in range(self.plan.publishers + self.plan.subscribers):
                 await clients.start(self._client, number)
+            for member in self.cluster.members:
+                clients.start_soon(self._question, member)
             async with trio.open_nursery() as writers:
                 for number, client in enumerate(self.publishers):
                     writers.start_soon(self._write, number, client)
@@ -229,6 +249,36 @@ class Chaos:
         moment = Moment(self.cluster.at_s(), f"{client} connected to {member}", number)
         self.outcome.timeline.clients.append(moment)
 
+    # While faults go on
+
+    async def _question(self, member: Member) -> None:
+        """Ask a member again and again for what it has promised, until cancelled."""
+        while True:
+            await trio.sleep(QUESTION_EVERY_S)
+            if member.up and self.checker.majority_kept:
+                problem = await self._broken_by(member)
+                if problem is not None and self.checker.majority_kept:
+                    self._found(problem)
+
+    async def _broken_by(self, member: Member) -> str | None:
+        """Return which promise a member breaks; None if it breaks none, or does not answer."""
+        witness, number = self.witness, member.number
+        if not witness.waits(number):
+            return await witness.look(number, lambda: member.starts)
+        status = self.cluster.statuses.get(number)
+        try:
+            await ask(self.cluster.wire.monitor(number), "/health/ready")
+        except NoAnswerError:
+            return None
+        if status is None:
+            return None
+        return await witness.ready(number, status.history, lambda: member.starts)
+
+    async def _cached(self, member: int, subject: str) -> Cached:
+        """Return the newest messages of a subject at a member. Raises NoAnswerError."""
+        path = f"/rest/consume?subject={subject}&history={QUESTION_MESSAGES}"
+        return cached_of(await ask(self.cluster.wire.clients(member), path))
+
     # The end
 
     async def _settled(self, kind: str, unrest: Callable[[], str | None], timeout_s: float) -> bool:
@@ -254,11 +304,10 @@ class Chaos:
                 address = self.cluster.wire.clients(member.number)
                 path = f"/rest/consume?subject={subject}&history=1000"
                 try:
-                    answer = json.loads(await self._asked(address, path))
+                    cached = cached_of(await self._asked(address, path))
                 except NoAnswerError as error:
                     self._found(f"convergence: {member.name}: {error}")
                     continue
-                cached = {m["seq"]: (m["epoch"], m["content"]) for m in answer["messages"]}
                 ends[member.name] = max(cached, default=0)
                 self.outcome.coverage["compared"] += len(cached)
                 for seq, held in cached.items():
@@ -370,6 +419,7 @@ class Chaos:
             "coordinators changed": f"{self.cluster.changes:,}",
             "cached messages compared": f"{coverage['compared']:,}",
             "of them acknowledged": f"{coverage['acknowledged and compared']:,}",
+            "members asked for what they promised": f"{self.witness.looked:,}",
             "processes started": f"{sum(member.starts for member in self.cluster.members):,}",
             "slow consumers disconnected": f"{sum(c.slow for c in self.subscribers):,}",
             "packets out of order": f"{self.cluster.wire.disordered:,}",
@@ -411,5 +461,11 @@ class Chaos:
                 "publications acknowledged as a repeat": coverage["acked as a repeat"],
                 "recoveries": coverage["recovered"],
                 "acknowledged messages compared": coverage["acknowledged and compared"],
+                "members asked for what they promised": self.witness.looked,
             }
         return [f"vacuous: too few {what}" for what, count in wanted.items() if not count]
+
+
+def cached_of(body: bytes) -> Cached:
+    """Return the messages of an answer of `/rest/consume`."""
+    return {m["seq"]: (m["epoch"], m["content"]) for m in json.loads(body)["messages"]}

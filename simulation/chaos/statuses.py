@@ -88,6 +88,7 @@ class Status:
     coordinators: list[str | None]
     epochs: list[int]
     committed: list[int]
+    lengths: list[int]
     lag: int
     history: str
     led: int  # groups that it coordinates itself
@@ -123,6 +124,7 @@ async def status_of(address: Address, me: str) -> Status:
         coordinators=coordinators,
         epochs=[row["epoch"] for row in groups],
         committed=[row["committed"] for row in groups],
+        lengths=[row["committed"] + row["lag"] for row in groups],
         lag=sum(row["lag"] for row in groups),
         history=answer["history"] or "several",
         led=coordinators.count(me),
