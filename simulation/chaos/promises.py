@@ -135,15 +135,14 @@ class Witness:
                 return problem
         return None
 
-    async def ready(self, member: int, history: str, start: Callable[[], int]) -> str | None:
+    async def ready(self, member: int, start: Callable[[], int]) -> str | None:
         """Ask a member that says it is ready what it has; return what is wrong, or None.
 
-        `history` is the one that it serves; `start` as in `look`.
+        Its history id is not looked at: one that holds nothing has none, and while a majority of
+        seeds keeps its memory there is only one. `start` as in `look`.
         """
         before, began = self._before.pop(member), start()
-        for (acked_in, subject), seq in before.items():
-            if acked_in != history:
-                continue
+        for (_, subject), seq in before.items():
             try:
                 cached = await self._read(member, subject)
             except NoAnswerError:
