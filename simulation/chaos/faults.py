@@ -441,6 +441,10 @@ class Faults:
         return True
 
     async def _cut_clients(self, fault: Fault) -> bool:
+        """Break a member's clients off; wait for one that has any, as all may be on their way."""
+        with trio.move_on_after(VICTIM_TIMEOUT_S):
+            while not any(door.route().connections for door in self.cluster.doors):
+                await self.cluster.looked.park()
         _, route = self.door(fault)
         await trio.lowlevel.checkpoint()
         return route.cut(1 + fault.draw % CUT_BYTES_MAX) > 0

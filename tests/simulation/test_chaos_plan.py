@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from mdserver.limits import NS_PER_S
 from simulation.chaos.cluster import Cluster
@@ -26,9 +28,10 @@ from simulation.chaos.plan import (
     make,
 )
 from simulation.chaos.profiles import CHANGES, LOSE_RESULTS, PROFILES, make_rounds
-from simulation.chaos.proxy import Proxy
+from simulation.chaos.proxy import Connection, Proxy
 from simulation.chaos.run import WHOLE_S
 from simulation.chaos.silence import SERVED_MAX_S, WALL_MAX_S, Availability, Silence
+from simulation.plan import Fault
 
 
 def test_a_plan_follows_from_its_seed_and_a_minute_has_every_kind() -> None:
@@ -149,6 +152,29 @@ def test_a_run_of_seeds_that_is_judged_as_a_whole_lets_a_publisher_repeat() -> N
     rounds = -(-WHOLE_S // PROFILES["seeds"].round_s)
     for seed in range(20):
         assert LOSE_RESULTS in make_rounds("seeds", seed, rounds).kinds
+
+
+async def test_a_cut_of_clients_waits_until_there_are_any(tmp_path: Path) -> None:
+    cluster = Cluster(make_rounds("seeds", 1, 8), Loopback(5), tmp_path, lambda _: None)
+    cluster.doors = [Proxy(("127.0.0.1", 9)) for _ in cluster.members]
+    faults = Faults(cluster, lambda: None, lambda: None, lambda _: None, lambda _: [])
+    fault = Fault(0, "cut-clients", 0, 0, 0, 7)
+    cut: list[bool] = []
+
+    async def do() -> None:
+        cut.append(await faults._cut_clients(fault))
+
+    near, far = trio.testing.lockstep_stream_pair()
+    connection = Connection(near, far, trio.CancelScope())  # type: ignore[arg-type]
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(do)
+            await trio.testing.wait_all_tasks_blocked()
+            assert cut == []
+            cluster.doors[2].route().connections[connection] = None
+            cluster.looked.unpark_all()
+    assert cut == [True]
+    assert connection.left == 1 + 7
 
 
 def test_lists_follow_who_moves_leaves_and_comes_back(tmp_path: Path) -> None:
