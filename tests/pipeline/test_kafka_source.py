@@ -197,3 +197,15 @@ def test_the_command_reads_kafka(
     assert run.returncode == 0, run.stderr
     assert "messages batch 0: 20 rows" in run.stdout
     assert len(rows(tmp_path)) == 20
+
+
+def test_an_address_without_a_broker_is_one_line_with_what_to_look_at(
+    spark: Any, connector: list[Path]
+) -> None:
+    assert connector, "run `make jars`"
+    soon = {"default.api.timeout.ms": "900", "request.timeout.ms": "800"}
+    source = KafkaSource("127.0.0.1:1", ["a.messages"], soon)
+    with pytest.raises(
+        PipelineError, match=r"^Kafka at 127\.0\.0\.1:1, .* no broker answered: look"
+    ):
+        source.identity(spark, "messages")

@@ -173,6 +173,13 @@ def segment_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     )
 
 
+NO_ANSWER = (
+    "no broker answered: look at the address, and whether the brokers want TLS or a password"
+    " (security.protocol and others, by --kafka-properties)"
+)
+"""A broker that is spoken to in another protocol than its own does not say so."""
+
+
 @frozen
 class DescribedTopics:
     """Topics as Kafka describes them: what identifies them, and their numbers of partitions."""
@@ -248,7 +255,10 @@ class KafkaSource:
             counts = {str(topic): described[topic].partitions().size() for topic in topics}
             return DescribedTopics(identity, counts)
         except Py4JJavaError as error:
-            reason = error.java_exception.getCause().getMessage()
+            cause = error.java_exception.getCause()
+            reason = cause.getMessage()
+            if cause.getClass().getSimpleName() == "TimeoutException":
+                reason = f"{NO_ANSWER} ({reason})"
             names = ", ".join(self._topics(stream))
             raise PipelineError(f"Kafka at {self.servers}, topics {names}: {reason}") from None
         finally:
