@@ -5,7 +5,7 @@ import pytest
 from mdserver.cluster.log import Run
 from mdserver.cluster.messages import Forward, SendPeer
 from mdserver.cluster.node import TICK
-from mdserver.cluster.pending import GroupQueue, PendingPublications
+from mdserver.cluster.pending import GroupQueue, PendingPublications, contact_name
 from mdserver.core.events import StatusName
 from mdserver.core.inputs import TimerDue
 from mdserver.core.message import Entry, Publication
@@ -22,7 +22,7 @@ from mdserver.limits import (
 from mdserver.limits import NS_PER_S as S
 from simulation.cluster import Cluster
 
-NAME = "m1:1#1"
+NAME = contact_name("m1:1", 1, 7)
 SUBJECT = "/a/b"
 
 

@@ -1,5 +1,6 @@
 """Seeds that change while the cluster runs: orders, what each member does, and what is refused."""
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -24,7 +25,8 @@ from mdserver.cluster.messages import (
 )
 from mdserver.cluster.node import Node
 from mdserver.cluster.relisting import ORDER_PATIENCE, Relisting
-from mdserver.limits import NS_PER_S
+from mdserver.core.events import Delivery
+from mdserver.limits import NS_PER_MS, NS_PER_S
 from simulation.cluster import Cluster
 from tests.cluster.started import acked, started
 
@@ -318,6 +320,25 @@ def test_a_new_seed_that_is_to_write_its_log_says_that_it_does_not_yet() -> None
         assert [row["address"] for row in rows if row["unwritten"]] == ["m4:1"]
     change(cluster, "remove-seed", "m4:1", 3, THREE)
     cluster.until(lambda: not node.relisting.unwritten)
+
+
+def test_what_clients_published_through_such_a_seed_is_taken_once() -> None:
+    cluster = removed_without_its_file("m4:1")
+    cluster.until(cluster.ready)
+    cluster.open("m1:1", 1)
+    cluster.subscribe("m1:1", 1, "/s/0")
+    cluster.open("m4:1", 1)
+    assert cluster.operate("m1:1", "add-seed", "m4:1").refused is None
+    published = 0
+    while not settled(cluster, 4, FOUR):
+        published += 1
+        assert published < 5_000
+        cluster.publish("m4:1", 1, "/s/0", str(published))
+        cluster.run(NS_PER_MS)
+    cluster.run(15 * NS_PER_S)
+    inbox = cluster.members["m1:1"].inboxes[1]
+    came = Counter(got.entry.publication.content for got in inbox if isinstance(got, Delivery))
+    assert came == Counter(b"%d" % number for number in range(1, published + 1))
 
 
 def test_a_removed_seed_without_its_file_that_coordinates_everything_becomes_a_seed() -> None:

@@ -117,8 +117,3 @@ def test_a_seed_says_that_others_know_it_once_its_record_says_so_on_the_disk() -
     assert not stable.hello().admitted
     stable.stored(2)
     assert stable.hello().admitted
-
-
-def test_tickets_are_of_one_incarnation() -> None:
-    stable, _, _ = storage()
-    assert stable.contact_name == f"{ME}#3"

@@ -84,8 +84,8 @@ def print_status(console: Console, answer: Mapping[str, Any]) -> None:
 def unwritten(address: str) -> str:
     """Return what has to be done about a seed that became one while it ran."""
     return (
-        f"{address} does not write its log yet (JournalFsync = commit), and would come back from a "
-        "crash as without a journal: `mdserver cluster drain` it, stop it and start it"
+        f"{address} does not write its log yet (JournalFsync = commit), and would recover from a "
+        "crash as if it had no journal: drain it (`mdserver cluster drain`), then restart it"
     )
 
 

@@ -1,4 +1,4 @@
-"""Publications of QoS STANDARD: they reach whoever is in sight when they come, and nobody later.
+"""Publications of QoS STANDARD: members that are in sight when one comes get it, nobody later.
 
 They have no place in a log, so no coordinator numbers them and no seed acknowledges them. The
 member that takes one delivers it to its own clients, and hands it to the members and workers that

@@ -268,8 +268,9 @@ class Coordinator:
         `known` are the incarnations below which nothing of a seed counts, as this member's vote
         record has them. A seed that lost its record (others know it, but it is not `admitted`) is
         taken back only by the coordinator of an epoch that was elected for this loss: an epoch
-        before it may rest on promises that the seed forgot (spec: "readmission elects anew"). That
-        of a list without the seed rests on none of it: if it begins `anew`, it is given the log.
+        before it may rest on promises that the seed forgot (spec: "readmission elects anew"). An
+        epoch of a list without the seed rests on none of its promises, so a seed that begins
+        `anew` gets the log from it.
         """
         least = max(self.known.get(seed, 0), known.get(seed, 0))
         if self.state is not CoordinatorState.ACTIVE:

@@ -239,7 +239,7 @@ class Group:
         Without votes (`standard`) entries, and what a log has or lacks, are matters of the
         leadership that prevails, and not of what a seed may take or give.
 
-        `sender` is the contact (`address#incarnation`) if the item brings publications, otherwise a
+        `sender` is the contact (`contact_name`) if the item brings publications, otherwise a
         member. `message` is what brought the item, if it says anything about all of its items.
         """
         reply: Reply = None

@@ -136,16 +136,15 @@ class Guaranteed(MemberPart):
         self._renew(known)
 
     def _renew(self, known: int) -> None:
-        """Go on like a member that just started, of an incarnation above those that are known.
+        """Continue like a member that has just started, with an incarnation above every known one.
 
-        Acks of the old one do not count any more, and tickets get a contact name that stands in no
-        log yet.
+        Acks of the old one do not count any more. The name of the contact stays: clients may wait
+        for what was forwarded under it.
         """
         votes = self._storage.votes
         votes.admitted = False
         votes.may_name = False  # an older copy does not know what was named after it
         votes.incarnation = after_loss(max(known, votes.incarnation))
-        self._pending.contact = self._storage.contact_name
         for group in self.groups:
             group.trace("Lose", group.log.epoch)
         self._storage.store()

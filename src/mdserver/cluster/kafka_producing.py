@@ -9,7 +9,7 @@
       overdue     neither came in time                                             uncertain
       given up    what is read now is numbered anew                                uncertain
 
-A publication with a number is answered only when its record was read here: only then it is known
+A publication with a number is answered only when its record was read here: only then is it known
 whether it is a repeat (`mdserver.cluster.kafka_repeats`). One that is repeated while it waits makes
 no second record; all who asked get the position of the first.
 """

@@ -34,7 +34,7 @@ from mdserver.cluster.learner import Learner
 from mdserver.cluster.membership import Membership
 from mdserver.cluster.mode import Mode
 from mdserver.cluster.outgoing import Outgoing
-from mdserver.cluster.pending import PendingPublications
+from mdserver.cluster.pending import PendingPublications, contact_name
 from mdserver.cluster.relisting import Relisting
 from mdserver.cluster.seeds import Seeds
 from mdserver.cluster.service import Service
@@ -128,15 +128,14 @@ class Node:
             cluster.me, "", 1, False, [Vote() for _ in range(settings.groups)], {}
         )
         self.settings = cluster
-        # Without votes nobody compares starts, and a single server has nobody to tell of it.
-        start = 1 + rng.getrandbits(START_BITS) if cluster.guaranteed and not cluster.single else 0
+        # A single server has nobody to tell of it.
+        start = 0 if cluster.single else 1 + rng.getrandbits(START_BITS)
         first_history = new_history(rng) if cluster.single else ""
         self.broker = broker = Broker(settings, first_history, rng)
         self.seeds = seeds = Seeds(cluster.me, cluster.seeds, votes if cluster.guaranteed else None)
         self.members = members = Membership(cluster, seeds)
-        self.pending = pending = PendingPublications(
-            f"{cluster.me}#{votes.incarnation}", cluster.numbers_kept
-        )
+        contact = contact_name(cluster.me, votes.incarnation, start)
+        self.pending = pending = PendingPublications(contact, cluster.numbers_kept)
         self.wal = WalBuffer(
             enabled=cluster.writes_wal and seeds.include_me,
             acks_wait=cluster.acks_wait_for_wal,

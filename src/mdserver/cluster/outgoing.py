@@ -144,7 +144,7 @@ class Outgoing:
         self.collected = True
 
     def answer(self, contact: str, item: ForwardReplyItem) -> None:
-        """Answer a contact, named by its contact name (`address#incarnation`)."""
+        """Answer a contact, named by its contact name (`contact_name`)."""
         self._answers.setdefault(contact.partition("#")[0], []).append(item)
         self.collected = True
 

@@ -12,7 +12,8 @@ idea, that the log itself answers:
 - When a new coordinator's log is established, what was forwarded and is not in that log is not in
   any other either. It was lost with the coordinator before, and is forwarded again (`not_taken`).
 - A ticket is never used again, and neither is the name of the contact, which holds the incarnation
-  of the member: what an earlier start of it forwarded answers nothing that waits now.
+  of the member and a random number of its start: what an earlier start of it forwarded answers
+  nothing that waits now.
 
 Each queue has one batch on its way; what comes meanwhile is the next batch. With nothing on its way
 nothing waits, and under load batches grow by themselves until the members keep up. In the
@@ -46,10 +47,19 @@ Batch = tuple[int, "list[Publication]"]
 """Publications whose tickets follow each other, behind the first of these tickets."""
 
 
+def contact_name(member: str, incarnation: int, start: int) -> str:
+    """Return the name under which tickets of a start of a member stand in logs.
+
+    `start` is the random number of that start: a member that lost its vote record, or keeps none,
+    has incarnations that it had before.
+    """
+    return f"{member}#{incarnation}.{start:x}"
+
+
 class PendingPublications:
     """The common state of the queues of all groups of this member.
 
-    `contact` is the name under which tickets stand in logs (`address#incarnation`).
+    `contact` is the name under which tickets stand in logs (`contact_name`).
     `numbers_max` bounds the publications with a number that wait in one queue for one session;
     `size_bytes` is the size of all that waits, which is bounded too. `commits` counts how long
     publications waited until they were committed.

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from mdserver.cluster.wal import WalBuffer
 
 UNWRITTEN = (
-    "this seed became one while it ran, so it does not write its log yet, and would come back from "
-    "a crash as without a journal: `mdserver cluster drain`, stop and start it"
+    "this seed became one while it ran, so it does not write its log yet, and would recover from "
+    "a crash as if it had no journal: drain it (`mdserver cluster drain`), then restart it"
 )
 """What an operator has to know of a seed that ought to write its log, and does not."""
 

@@ -1,6 +1,6 @@
 """Whether this member serves clients, and where they go when it does not.
 
-    serving     nothing speaks against it        clients come and stay
+    serving     nothing prevents it              clients come and stay
     unserved    something does (`unready`)       no clients come, and those that are here stay: a
                                                  link that breaks and is dialled anew should cost
                                                  them nothing
@@ -10,8 +10,8 @@
 The reason says where to. If this member lacks groups that others have, clients go to those others
 (`rebalance`); otherwise to any other member (`no-quorum`), which may see more than this one.
 
-A worker is where its member is, and at once: the member has waited already, and tells its workers
-what to do with their clients (`ServerState`).
+A worker follows the state of its member without waiting: the member has waited already, and tells
+it what to do with their clients (`ServerState`).
 """
 
 from collections.abc import Callable, Iterable
@@ -35,7 +35,7 @@ MOVE_DELAY_MS = 200
 
 @define(eq=False)
 class Service(MemberPart):
-    """What clients get of this member: service, or the addresses of others.
+    """Serves the clients of this member, or sends them to others.
 
     `_sessions` are the sessions that are open here, by number; `_unready` returns why this member
     serves no clients now, None if it does. `told` is what the member of which this is a worker says

@@ -201,11 +201,6 @@ class StableStorage:
             self.store()
         return bool(news)
 
-    @property
-    def contact_name(self) -> str:
-        """Return the name for this incarnation's tickets in logs; it is never used again."""
-        return f"{self._settings.me}#{self.votes.incarnation}"
-
     def hello(self) -> Hello:
         """Return what this member says first on a link: who it is, and what it has on its disk."""
         votes = self.votes

@@ -46,6 +46,7 @@ from mdserver.cluster.messages import (
     SyncRequest,
     portions,
 )
+from mdserver.cluster.pending import contact_name
 from mdserver.core.proposal import Origin, Outcome, Proposal
 from mdserver.limits import NS_PER_MS, WORKER_HEARTBEAT_MS
 
@@ -121,7 +122,7 @@ class Workers:
         """Take what a worker says; return publications of STANDARD, which go to everybody."""
         match message:
             case Hello():
-                self.contacts[worker] = f"{worker}#{message.incarnation}"
+                self.contacts[worker] = contact_name(worker, message.incarnation, message.start)
             case Forward():
                 for item in message.items:
                     self._propose(message.contact, item)

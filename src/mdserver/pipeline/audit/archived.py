@@ -25,7 +25,7 @@ class ArchivedUntil:
 
     `journals` is by member, for journals that were archived together. Their rows do not show it if
     other journals brought the messages before. `topics` is by member, topic and partition.
-    `changed` has the topics whose partitions are others than they were.
+    `changed` has the topics whose number of partitions has changed.
     """
 
     journals: Mapping[str, int] = field(factory=dict)
@@ -34,7 +34,7 @@ class ArchivedUntil:
 
 
 def with_reached(lacking: DataFrame, messages: DataFrame, until: ArchivedUntil) -> DataFrame:
-    """Return rows with `node`, `subject` and `ts`, and in `reached` whether the archive is so far.
+    """Return rows with `node`, `subject`, `ts`, and `reached`: whether the archive came that far.
 
     A member without any archived line, and that is in no topic, has come to its end.
     """

@@ -46,7 +46,7 @@ BusyError = leases.BusyError
 
 @frozen
 class TopicPartitions:
-    """How many partitions a topic has, and since when (us) subjects may be in other ones."""
+    """How many partitions a topic has, and from when on (us) subjects may be in others."""
 
     partitions: int
     since_us: int | None

@@ -30,9 +30,6 @@ SETTINGS = {
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.files.maxPartitionBytes": str(TASK_BYTES),
-    # By default it takes minutes until a wrong address of an object store is an error.
-    "spark.hadoop.fs.s3a.attempts.maximum": "3",
-    "spark.hadoop.fs.s3a.retry.limit": "3",
 }
 """Of all jobs, wherever they run."""
 STREAM_SETTINGS = {

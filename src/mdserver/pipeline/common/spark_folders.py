@@ -58,6 +58,11 @@ class LocalFolders:
             raise PipelineError(f"{self.path(name)} cannot be made: {error.strerror}") from None
 
 
+FIRST_LOOK = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
+"""Settings of Hadoop for the look at folders before a job begins: by default it takes minutes until
+a wrong address is an error. The job itself has the patience that Hadoop has."""
+
+
 class RemoteFolders:
     """Folders of one of Spark's file systems, such as `hdfs://` or `s3a://`, by their URI.
 
@@ -66,10 +71,16 @@ class RemoteFolders:
 
     def __init__(self, spark: SparkSession, place: str) -> None:
         self._place = place.rstrip("/")
-        self._jvm: Any = spark._jvm
+        assert spark._jvm is not None
+        self._jvm = spark._jvm
         try:
-            configuration = spark._jsc.hadoopConfiguration()
-            self._files: Any = self._path(self._place).getFileSystem(configuration)
+            hadoop = self._jvm.org.apache.hadoop
+            configuration = hadoop.conf.Configuration(spark._jsc.hadoopConfiguration())
+            for name, value in FIRST_LOOK.items():
+                configuration.set(name, value)
+            # Not the instance that Hadoop keeps for each address, which the job uses.
+            uri = self._path(self._place).toUri()
+            self._files: Any = hadoop.fs.FileSystem.newInstance(uri, configuration)
         except Py4JJavaError as error:
             raise PipelineError(
                 f"{place}: Spark has no file system for it ({_reason(error)}): {_remedy(place)}, or"

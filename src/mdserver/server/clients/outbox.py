@@ -94,8 +94,8 @@ class Outbox:
     only live messages make a slow consumer. `control` is a control frame that waits, `last` the
     goodbye. `sock` is the socket below TLS, and `tls` makes the records for it, None without TLS.
     `known` has the aliases that were introduced to the client. `mistakes` counts commands that were
-    not understood. `frames` is a tuple while it may be shared with other outboxes, which after a
-    fan-out it is with nearly all of them, and a list once it is this outbox's own.
+    not understood. `frames` is a tuple while other outboxes may share it (the usual case after a
+    fan-out), and a list once this outbox owns it.
     """
 
     __slots__ = (
