@@ -375,7 +375,7 @@ def forgotten() -> tuple[Cluster, Node]:
 
 @pytest.mark.parametrize(
     ("told", "value"),
-    [("list_number", 4), ("next_seeds", FOUR), ("record_lost", True), ("list_number", 0)],
+    [("list_number", 4), ("next_seeds", FOUR), ("may_name", False), ("list_number", 0)],
 )
 def test_who_forgot_begins_anew_only_if_no_newer_list_can_have_it(told: str, value: Any) -> None:
     _, node = forgotten()

@@ -120,7 +120,7 @@ def main(point: str, source: str, tables: str, checkpoints: str = "") -> None:
 
 
 def archive_topic(source: str, tables: str, checkpoints: str) -> None:
-    spark = session.start("killed", jars=requirements.kafka_jars(os.environ))
+    spark = session.start("killed", jars=requirements.spark_jars(os.environ))
     parts = urlsplit(source)
     topic = KafkaSource(parts.netloc, [parts.path[1:]], records_per_batch=RECORDS)
     store = object_store.opened(tables)

@@ -40,16 +40,16 @@ def test_a_new_java(tmp_path: Path) -> None:
 def test_kafka_jars(tmp_path: Path) -> None:
     name = requirements.JARS_VARIABLE
     with pytest.raises(PipelineError, match=f"set {name} to the folder"):
-        requirements.kafka_jars({})
+        requirements.spark_jars({})
     with pytest.raises(PipelineError, match="holds no spark-sql-kafka"):
-        requirements.kafka_jars({name: str(tmp_path)})
+        requirements.spark_jars({name: str(tmp_path)})
     jar = tmp_path / "spark-sql-kafka-0-10_2.13-4.2.0.jar"
     jar.write_bytes(b"")
-    assert requirements.kafka_jars({name: str(tmp_path)}) == [jar]
+    assert requirements.spark_jars({name: str(tmp_path)}) == [jar]
     more = tmp_path / "more" / "hadoop-aws-3.5.0.jar"
     more.parent.mkdir()
     more.write_bytes(b"")
-    assert requirements.kafka_jars({name: f"{more.parent}:{tmp_path}"}) == [more, jar]
+    assert requirements.spark_jars({name: f"{more.parent}:{tmp_path}"}) == [more, jar]
 
 
 def test_the_extra_is_there() -> None:

@@ -130,7 +130,7 @@ class JobSource:
         # spark-submit gets the jars by its own option.
         if self.kafka is None or session.submitted():
             return []
-        return requirements.kafka_jars(os.environ)
+        return requirements.spark_jars(os.environ)
 
     def source(self) -> "sources.Source":
         """Return the source of a job that reads one journal, or topics; imports Spark."""

@@ -197,7 +197,7 @@ class Guaranteed(MemberPart):
         """Begin to take part, and learn whether this member has lost its vote record."""
         self.groups.anew = self.relisting.forgot
         if self.groups.anew:
-            self._renew(self._members.known_start)
+            self._renew(self._members.known_incarnation)
         self.relisting.join()
         # It was no seed when others said what they know of it.
         for name, other in self._members.peers.items():

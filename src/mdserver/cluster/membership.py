@@ -56,6 +56,7 @@ class Peer:
         "known",
         "leads",
         "list_number",
+        "may_name",
         "misses",
         "name",
         "next_seeds",
@@ -107,6 +108,7 @@ class Peer:
         self.next_seeds: tuple[str, ...] = ()
         self.takes_part = False
         self.unwritten = False
+        self.may_name = False
 
 
 class Membership:
@@ -218,7 +220,7 @@ class Membership:
         return True
 
     @property
-    def known_start(self) -> int:
+    def known_incarnation(self) -> int:
         """Return the newest incarnation of this member that others know; 0 if they know none."""
         return max((peer.known.get(self.me, 0) for peer in self.peers.values()), default=0)
 
@@ -263,6 +265,7 @@ class Membership:
         peer.next_seeds = tuple(heartbeat.next_seeds)
         peer.takes_part = heartbeat.takes_part
         peer.unwritten = heartbeat.unwritten
+        peer.may_name = heartbeat.may_name
         peer.leads = {led.group: led for led in heartbeat.leads}
         return changed
 

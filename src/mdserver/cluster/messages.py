@@ -76,7 +76,8 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     have committed, None if it does not know. `list_number` and `seeds` are the list of seeds on its
     disk, without names if it is the first one, `next_seeds` the list that it has named to follow.
     `takes_part`: it takes logs as seeds do, so `not_voting` says something. `unwritten`: it is to
-    write the log of a seed down, and has to start again for that.
+    write the log of a seed down, and has to start again for that. `may_name`: `next_seeds` is all
+    that it has named, also in a record that it may have lost.
     """
 
     ready: bool
@@ -98,6 +99,7 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     next_seeds: Sequence[str] = ()
     takes_part: bool = False
     unwritten: bool = False
+    may_name: bool = False
 
 
 class Ballot(Item, frozen=True):

@@ -526,6 +526,7 @@ class Node:
             next_seeds,
             groups[0].acceptor is not None,
             self.relisting.unwritten,
+            self.seeds.may_name,
         )
 
     # Time

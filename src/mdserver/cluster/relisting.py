@@ -253,7 +253,7 @@ class Relisting(MemberPart):
         return self.settled and self._enough(
             peers[seed].list_number == seeds.number
             and not peers[seed].next_seeds
-            and not peers[seed].record_lost
+            and peers[seed].may_name
             for seed in seeds.names
         )
 
@@ -275,7 +275,7 @@ class Relisting(MemberPart):
         member rests on no promise of it, so its coordinator may give it the log.
         """
         unlisted = not self._members.seeds.include_me
-        return unlisted and not self._storage.votes.admitted and self._members.known_start > 0
+        return unlisted and not self._storage.votes.admitted and self._members.known_incarnation > 0
 
     def join(self) -> None:
         """Begin to take the logs as a seed does."""

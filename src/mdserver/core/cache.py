@@ -157,7 +157,7 @@ class Cache:
             bytes=self.bytes,
             queued=len(self._order),
             stale=self._stale,
-            branches=len(self._tree),
+            branches=self._tree.branches,
             indexed=self._indexed,
             noting=self.newcomers is not None,
         )

@@ -17,14 +17,16 @@ _Branch = dict[str, "_Branch | str"]
 
 
 class SubjectTree:
-    """A set of subjects; its length is the number of different first segments."""
+    """A set of subjects."""
 
     __slots__ = ("_root",)
 
     def __init__(self) -> None:
         self._root: _Branch = {}
 
-    def __len__(self) -> int:
+    @property
+    def branches(self) -> int:
+        """Return the number of different first segments."""
         return len(self._root)
 
     def add(self, subject: str) -> None:

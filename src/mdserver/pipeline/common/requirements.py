@@ -50,7 +50,7 @@ def check_java(environment: Mapping[str, str]) -> None:
         raise PipelineError(f"Spark needs Java {JAVA_MIN} or newer; {java} is {found}")
 
 
-def kafka_jars(environment: Mapping[str, str]) -> list[Path]:
+def spark_jars(environment: Mapping[str, str]) -> list[Path]:
     """Return the jars of the folders that MDSERVER_SPARK_JARS names, separated as in PATH.
 
     Spark's Kafka connector is there, and perhaps a file system for checkpoints. Raises
