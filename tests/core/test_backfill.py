@@ -100,17 +100,16 @@ def test_behind_a_place_comes_what_was_missed_and_no_status_without_that() -> No
     assert Member().since(10) == [("DATA_RESYNC", 1, 5), ("SNAPSHOT", 5)]
 
 
-@pytest.mark.parametrize("announced", [True, False])
-def test_subscribers_get_a_state_that_was_taken_over(*, announced: bool) -> None:
+def test_subscribers_get_a_state_that_was_taken_over() -> None:
     member, out = Member(), list[Output]()
     subscription = member.subscription()
     subscription.session.subscriptions["/a/b"] = subscription
     member.interest.add(subscription)
-    lost = None if announced else Lost(Position(1, 2), Position(1, 5))
+    lost = Lost(Position(1, 2), Position(1, 5))
     state = member.cache.find("/a/b")
     assert state is not None
     member.backfill.taken_over(state, lost, 0, out)
-    assert told(out) == [*([] if announced else [("DATA_RESYNC", 2, 5)]), ("SNAPSHOT", 5)]
+    assert told(out) == [("DATA_RESYNC", 2, 5), ("SNAPSHOT", 5)]
 
 
 def test_a_subject_stands_at_its_newest_message_or_at_the_floor_of_its_group() -> None:

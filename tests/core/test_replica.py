@@ -1,5 +1,7 @@
 """What a member does with the entries of the groups' logs, and with what replaces them."""
 
+import pytest
+
 from mdserver.core.commands import Connect, Subscribe
 from mdserver.core.events import Delivery, Reset, Status, StatusName
 from mdserver.core.images import GroupImage, SubjectImage
@@ -26,6 +28,20 @@ def delivered(outputs: list[Output]) -> list[Delivery]:
 
 def sent(outputs: list[Output]) -> list[object]:
     return [output.event for output in outputs if isinstance(output, Send)]
+
+
+def shown(outputs: list[Output], session: int) -> list[str]:
+    """What a session is sent: types of messages with their numbers, and statuses."""
+    found = []
+    for output in outputs:
+        if isinstance(output, Send) and output.session == session:
+            event = output.event
+            if isinstance(event, Delivery):
+                found.append(f"{event.type.value} {event.entry.seq}")
+            elif isinstance(event, Status):
+                last = f" {event.missing.last.seq}" if event.missing is not None else ""
+                found.append(event.status.value + last)
+    return found
 
 
 def test_an_entry_that_comes_twice_is_delivered_once() -> None:
@@ -71,3 +87,26 @@ def test_an_image_of_another_history_resets_and_tells_no_range() -> None:
     assert reset == Reset(history="h2", subjects=["/a/b"])
     assert isinstance(snapshot, Delivery)
     assert seed.broker.history_of(0) == "h2"
+
+
+@pytest.mark.parametrize(
+    ("image", "came"),
+    [
+        (
+            SubjectImage("/a/b", 1, 3, 0, [entry(1), entry(2), entry(3)], entry(3)),
+            ["DATA_SYNC", "RECOVERED 1", "RECOVERED 2", "RECOVERED 3"],
+        ),
+        (SubjectImage("/a/b", 1, 3, 2, [entry(3)], entry(3)), ["DATA_RESYNC 3", "SNAPSHOT 3"]),
+    ],
+)
+def test_who_subscribed_after_a_reset_is_not_one_whom_it_told(
+    image: SubjectImage, came: list[str]
+) -> None:
+    seed = subscribed()
+    seed.reset("h2", None)
+    seed.pass_time(1)
+    seed.open(2)
+    seed.receive(2, [Connect(), Subscribe(subjects=["/a/b"])])
+    outputs = seed.take_over(0, GroupImage("h2", [image]))
+    assert shown(outputs, 1) == ["SNAPSHOT 3"]
+    assert shown(outputs, 2) == came

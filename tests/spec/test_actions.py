@@ -41,7 +41,7 @@ def test_every_function_of_the_table_exists() -> None:
 
 def test_the_code_traces_every_step_and_no_other() -> None:
     text = "\n".join(path.read_text() for path in CODE.glob("*.py"))
-    calls = re.findall(r"\.trace\(\s*([^,]*(?:,|$))", text)
+    calls = re.findall(r"(?:\.trace|\bself)\(\s*([^,]*(?:,|$))", text)
     traced = {name for call in calls for name in re.findall(r'"(\w+)"', call)}
     if "STEP_TRACES[" in text:
         table = re.search(r"STEP_TRACES = \{(.*?)\}", text, re.S)

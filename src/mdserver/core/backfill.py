@@ -157,16 +157,13 @@ class Backfill:
             WirePosition(history, lost.last.epoch, lost.last.seq),
         )
 
-    def taken_over(
-        self, state: SubjectState, lost: Lost | None, now: int, out: list[Output]
-    ) -> None:
+    def taken_over(self, state: SubjectState, lost: Lost, now: int, out: list[Output]) -> None:
         """Send the subscribers of a subject its state that was taken over from another member.
 
-        `lost` is the range that this member missed; None if a reset has announced the loss.
+        `lost` is the range that this member missed.
         """
         for session, match in self._interest.audience(state.subject).all():
-            if lost is not None:
-                out.append(Send(session, self._resync(state.subject, lost)))
+            out.append(Send(session, self._resync(state.subject, lost)))
             self._send_snapshot(session, state, match, now, out)
 
     def lost_unknown(

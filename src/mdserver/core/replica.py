@@ -68,8 +68,8 @@ class Replica:
         self._marks = marks
         self._expiring = False
         """Whether the timer is set after which messages that are too old are dropped."""
-        self._emptied: dict[int, None] = {}
-        """Groups that were reset, of which no image was taken over since."""
+        self._emptied: dict[int, int] = {}
+        """Groups that were reset (ns), of which no image was taken over since."""
         self._shortest_age = min(
             settings.cache_expire, settings.snapshot_expire or settings.cache_expire
         )
@@ -194,7 +194,7 @@ class Replica:
         for group in affected:
             self._cache.drop_group(group)
             self._catch_up.reached[group] = 0
-            self._emptied[group] = None
+            self._emptied[group] = now
         self._begin_history(history, affected, now, out)
         self._marks.settle(None, out)
 
@@ -272,7 +272,7 @@ class Replica:
 
         Subscribers that are connected already receive the entries that this member missed. If the
         image no longer has all of them, they receive the missing range and the snapshot. After a
-        reset they receive the snapshot alone, because the reset has announced the loss.
+        reset those receive the snapshot alone to whom the reset has announced the loss.
         """
         # The image is ordered by subject and not by place, so places mean nothing until the end.
         self._marks.unsettle(out)
@@ -282,7 +282,7 @@ class Replica:
         # Once an entry was applied after the reset, subscribers have positions of the new history
         # again, so a loss has to be announced as a range.
         anew = group in self._emptied and not self._catch_up.reached[group]
-        self._emptied.pop(group, None)
+        emptied = self._emptied.pop(group, 0)
         floor, self._cache.floors[group] = self._cache.floors[group], state.floor
         if state.floor != floor:
             # After an earlier reset, sessions may have come that were not told by it.
@@ -300,13 +300,31 @@ class Replica:
                 self.committed(group, image.entries, now, out, ordered=False)
                 continue
             state_now = self._cache.restore(image, now)
-            first = Position(after.epoch or image.epoch, after.seq + 1)
-            lost = Lost(first, Position(image.epoch, image.seq))
-            self._backfill.taken_over(state_now, None if anew else lost, now, out)
+            if anew:
+                self._begin_anew(state_now, after, emptied, now, out)
+            else:
+                first = Position(after.epoch or image.epoch, after.seq + 1)
+                lost = Lost(first, Position(image.epoch, image.seq))
+                self._backfill.taken_over(state_now, lost, now, out)
             self._catch_up.applied(state_now, now, out)
         self._catch_up.floor_rose(group, now, out)
         self.reached(group, length, now, out)
         self._marks.settle(None, out)
+
+    def _begin_anew(
+        self, state: SubjectState, after: Position, emptied: int, now: int, out: list[Output]
+    ) -> None:
+        """Send the subscribers of a subject what was taken over after a reset.
+
+        The reset told those that were there by then. The others, which came since, were confirmed
+        for a subject that stood at `after` here, and miss nothing of what the image still has.
+        """
+        for session, match in self._interest.audience(state.subject).all():
+            subscription = self._sessions[session].subscriptions[match or state.subject]
+            if subscription.start > emptied:
+                self._backfill.send_after(subscription, state.subject, after, now, out)
+            else:
+                self._backfill.send_latest(subscription, state.subject, 0, now, out)
 
     def _forget_absent(
         self,

@@ -146,7 +146,7 @@ def test_the_cluster_is_told_as_text_as_well(tmp_path: Path) -> None:
         assert status == 200
         lines = text.splitlines()
         heads = " ".join(lines[0].split())
-        assert heads == "address at name seed state incarnation groups behind"
+        assert heads == "address at name seed state incarnation groups behind unwritten"
         assert lines[1].split()[2] == "mdserver"
         assert "quorum True" in lines
         assert sum(line.startswith("group ") for line in lines) == 1
