@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from mdserver.cluster.election import Election
     from mdserver.cluster.following import Following
     from mdserver.cluster.learner import Learner
-    from mdserver.cluster.pending import PendingPublications
     from mdserver.cluster.relisting import Relisting
     from mdserver.cluster.stable_storage import StableStorage
 
@@ -44,7 +43,6 @@ class Guaranteed(MemberPart):
     _following: "Following"
     _learner: "Learner"
     sequencer: "Coordinators"
-    _pending: "PendingPublications"
     _storage: "StableStorage"
     _voter: "Voter"
     _election: "Election"

@@ -188,7 +188,6 @@ class Node:
                 self.following,
                 learner,
                 sequencer,
-                pending,
                 storage,
                 voter,
                 election,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class StepTrace:
     """Traces the steps of one group on one member."""
 
-    __slots__ = ("_group", "_me", "_on", "_outgoing", "_storage")
+    __slots__ = ("_group", "_me", "_outgoing", "_storage")
 
     def __init__(
         self,
@@ -33,13 +33,12 @@ class StepTrace:
     ) -> None:
         self._group = group
         self._me = settings.me
-        self._on = settings.trace
         self._outgoing = outgoing
         self._storage = storage
 
     def __call__(self, name: str, epoch: int, **values: str | int | bool) -> None:
         """Trace a step, with the state after it."""
-        if not self._on:
+        if not self._group.tracing:
             return
         group = self._group
         log, acceptor = group.log, group.acceptor
