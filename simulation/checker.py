@@ -197,7 +197,7 @@ class Checker:
 
     def _told(self, event: Gap | Reset, what: str) -> None:
         view = self.views.setdefault((event.client, event.subject), View())
-        if self.majority_kept and not (self._evicted(view, event) or self._unwritten(view, event)):
+        if self.majority_kept and not self._evicted(view, event):
             self._violate("disclosed loss", f"{event.client} was told of {what} on {event.subject}")
         view.fresh, view.confirmed = True, None
         # The snapshot that follows may be older than the end of what is missing: the member never
@@ -216,17 +216,6 @@ class Checker:
         if view.fresh or event.client in self.restless:
             return True  # it asked from an earlier position than it has by now
         return event.seq - view.seq > self.cached
-
-    def _unwritten(self, view: View, event: Gap | Reset) -> bool:
-        """Return whether a client waited in a history in which nothing was acknowledged.
-
-        A single server has its history on its disk with the first message. If it crashes before
-        that, clients that were confirmed are told of another history, and have lost nothing.
-        """
-        history = view.confirmed.history if view.confirmed is not None else ""
-        if not history or (isinstance(event, Gap) and event.seq):
-            return False
-        return all(acked.history != history for acked in self.acked.values())
 
     def behind(
         self, client: str, positions: Mapping[str, tuple[str, int, int]], subjects: Iterable[str]

@@ -1,7 +1,8 @@
 """Deliberate bugs that leave out a rule of the protocol which random plans hardly ever need.
 
-Each shows in a stored plan: the one in which a guard refuses (`simulation.guards`), or the one of
-TLC's counterexample without the rule (`simulation.counterexamples`).
+Each shows in a stored plan: the one in which a guard refuses (`simulation.guards`), the one of
+TLC's counterexample without the rule (`simulation.counterexamples`), or what is left of a random
+one.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from mdserver.cluster.ballots import Ballots
 from mdserver.cluster.coordinator import Coordinator, CoordinatorEvent, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.messages import CopyItem, HandOver, PromiseItem
+from mdserver.cluster.node import Node
 from mdserver.cluster.transfer import Transfer
 from simulation.mutant import Mutant, stored
 
@@ -98,6 +100,13 @@ def started_from_what_it_holds(original: Callable[..., None]) -> Any:
     return on_hand_over
 
 
+def nothing_is_waited_for(_: object) -> Any:
+    def unwritten(_: Node) -> None:
+        return None
+
+    return unwritten
+
+
 RARE = (
     Mutant(
         "a copy takes the place of what is newer",
@@ -123,5 +132,10 @@ RARE = (
         "every other hand-over elects nobody",
         ((Coordinators, "on_hand_over", started_from_what_it_holds),),
         stored("a-hand-over-elects"),
+    ),
+    Mutant(
+        "a single server serves before its history id is on the disk",
+        ((Node, "_unwritten", nothing_is_waited_for),),
+        stored("history-told-early"),
     ),
 )

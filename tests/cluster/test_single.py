@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mdserver.cluster.node import Node
+from mdserver.cluster.node import TICK, Node
 from mdserver.cluster.settings import alone
 from mdserver.cluster.wal import WalSynced, WriteWal
 from mdserver.core.commands import AnyCommand, Connect, Publish, Subscribe
 from mdserver.core.events import Error, Status
-from mdserver.core.inputs import Opened, Received
+from mdserver.core.inputs import Opened, Received, TimerDue, Trouble
 from mdserver.core.message import Qos
-from mdserver.core.outputs import Committed, Deliver, Output, Send
+from mdserver.core.outputs import Committed, Deliver, Disconnect, Output, Send
 from mdserver.core.settings import BrokerSettings
 
 SETTINGS = BrokerSettings(groups=4)
@@ -50,6 +50,11 @@ class Server:
                 case Committed():
                     self.seen["committed", output.group] += output.entries
         return outputs
+
+    def written(self) -> None:
+        """Have all that was to be written on the disk."""
+        while self.requests:
+            self.step(WalSynced(self.requests.pop(0)))
 
     def receive(self, session: int, *commands: AnyCommand) -> list[Output]:
         return self.step(Received(session, commands))
@@ -126,12 +131,34 @@ def test_publications_of_all_groups_are_delivered_before_the_results() -> None:
 
 
 def test_a_server_that_writes_its_log_answers_once_it_is_on_the_disk() -> None:
-    server = Server(short=True, wal=True).started()
+    server = Server(short=True, wal=True)
+    server.step(TimerDue(TICK))
+    server.written()
+    server.started()
     for number in (1, 2):
         server.receive(1, Publish(subject="/a/0", content=str(number), closure=str(number)))
     assert (server.seen[1, "results"], server.seen[1, "/a/0"]) == ([], [])
-    while server.requests:
-        server.step(WalSynced(server.requests.pop(0)))
+    server.written()
     contents = [entry.publication.content for entry in server.seen[1, "/a/0"]]  # type: ignore[attr-defined]
     assert contents == [b"1", b"2"]
     assert len(server.seen[1, "results"]) == 2
+
+
+def test_clients_are_told_no_history_id_that_a_crash_takes_away() -> None:
+    server = Server(short=True, wal=True)
+    server.step(TimerDue(TICK))
+    refused = server.step(Opened(1, "127.0.0.1"))
+    assert [type(output) for output in refused] == [Disconnect]
+    assert server.node.unready() == "the history id of this server is not on its disk yet"
+    server.written()
+    assert server.node.unready() is None
+    assert server.step(Opened(2, "127.0.0.1")) == []
+
+
+def test_a_server_whose_disk_takes_nothing_serves_clients() -> None:
+    server = Server(short=True, wal=True)
+    server.step(TimerDue(TICK))
+    server.step(Trouble("The journal cannot be written.", refusing=True))
+    assert server.node.unready() is None
+    server.step(Trouble(None, refusing=True))
+    assert server.node.unready() is not None

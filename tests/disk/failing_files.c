@@ -6,7 +6,8 @@ FAILING_FILES names a control file, which is read at each call. A line of it is
 
 CALL is write, fsync (fdatasync too), rename, open (for writing) or truncate. The first COUNT such
 calls on paths that fit PATTERN (fnmatch) fail with ERROR; counting starts anew when the control
-file changes. A call that fails does nothing, and COUNT -1 never ends. A line
+file changes. A call that fails does nothing, and COUNT -1 never ends. With the ERROR `waits` it does not
+fail: with COUNT -1 it returns once the control file says something else. A line
 
     suspended SECONDS
 
@@ -29,6 +30,8 @@ has the machine suspended for so long: the clocks that go on meanwhile are ahead
 
 #define LINES_MAX 16
 #define CONTROL_BYTES_MAX 4096
+#define WAITS (-1)
+#define WAIT_US 10000
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char known[CONTROL_BYTES_MAX];
@@ -39,6 +42,7 @@ static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
 static int number_of(const char *error) {
     if (!strcmp(error, "ENOSPC")) return ENOSPC;
     if (!strcmp(error, "EROFS")) return EROFS;
+    if (!strcmp(error, "waits")) return WAITS;
     return EIO;
 }
 
@@ -52,8 +56,8 @@ static size_t control(char *text) {
     return size > 0 ? (size_t)size : 0;
 }
 
-/* The error of this call, 0 where it is to succeed. */
-static int failure(const char *call, const char *path) {
+/* The error that the control file has for this call now, 0 if it has none. */
+static int error_of(const char *call, const char *path) {
     char text[CONTROL_BYTES_MAX];
     size_t size = control(text);
     text[size] = 0;
@@ -78,6 +82,13 @@ static int failure(const char *call, const char *path) {
     }
     pthread_mutex_unlock(&lock);
     return found;
+}
+
+/* The error of this call, 0 where it is to succeed. */
+static int failure(const char *call, const char *path) {
+    int error;
+    while ((error = error_of(call, path)) == WAITS) usleep(WAIT_US);
+    return error;
 }
 
 static int failure_of_file(const char *call, int file) {

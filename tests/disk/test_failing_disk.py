@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 
-from mdserver.client import Client, PublishError
+from mdserver.client import Client, Notification, PublishError, ReconnectSettings
 from tests.cluster.live_cluster import LiveCluster
 from tests.disk.conftest import FailingDisk
 from tests.disk.servers import FULL, killed, published, texts_of
 from tests.journal.test_journal_process import (
     commit_settings,
+    free_port,
     options,
     ready,
     rows,
@@ -120,6 +122,34 @@ def test_what_may_not_be_on_the_disk_is_not_acknowledged_and_ends_the_server(
     with live_server(tmp_path, *arguments) as server:
         assert texts_of(server)[: 1 + len(acked)] == ["before", *acked]
         published(server, "after")
+
+
+async def test_no_client_is_told_a_history_id_that_a_crash_takes_away(
+    tmp_path: Path, disk: FailingDisk
+) -> None:
+    """A new server on a disk that stands still: it serves once its first write is on it."""
+    port = free_port()
+    arguments = options(tmp_path, port)
+    at_once = ReconnectSettings(quick_initial_delay_s=0.05, quick_max_retries=400)
+    disk.fails("fsync waits -1 */journal/log/seg-*")
+    async with (
+        Client([f"127.0.0.1:{port}"], reconnect=at_once) as client,
+        client.subscribe("/a/b") as subscription,
+    ):
+        with live_server(tmp_path, *arguments, environment=disk.environment) as server:
+            status, reason = ready(server)
+            assert status == 503
+            assert "the history id of this server is not on its disk yet" in reason
+            with pytest.raises(trio.TooSlowError), trio.fail_after(1):
+                await client.connected()
+            disk.works()
+            with trio.fail_after(10):
+                await subscription.confirmed()
+            killed(server)
+        with live_server(tmp_path, *arguments) as server, trio.fail_after(20):
+            published(server, "after")
+            assert (await anext(subscription)).content == "after"
+    assert Notification.DATA_RESYNC not in [notice.status for notice in client.statuses.rest()]
 
 
 def test_a_segment_whose_name_may_not_be_on_the_disk_takes_no_line(

@@ -219,6 +219,8 @@ class Node:
             held = replay(wal, groups, broker, out, unverified=not cluster.single)
         if cluster.single:
             self._coordinate_alone(groups[0].history or first_history, held)
+        self._first_write = self.wal.needed
+        """The write that brings what this start noted to the disk, with the history id."""
 
     def _coordinate_alone(self, history: str, held: list[int]) -> None:
         """Coordinate all groups at once: a single server is a majority, and has nobody to ask.
@@ -571,8 +573,19 @@ class Node:
     def unready(self) -> str | None:
         """Return why this member serves no clients now; None if it does."""
         if self.settings.single:
-            return None
+            return self._unwritten()
         return self.service.told.unready or self.mode.unready()
+
+    def _unwritten(self) -> str | None:
+        """Return that a single server has not written its history id down yet; None if it has.
+
+        If clients were told an id that is not on the disk, and the server crashed, they would be
+        told of a reset although nothing was lost. While the disk takes nothing, clients are served
+        all the same: operators were told, and that may last.
+        """
+        if self.wal.synced >= self._first_write or self.broker.trouble is not None:
+            return None
+        return "the history id of this server is not on its disk yet"
 
     def away(self) -> str | None:
         """Return why a log that is kept elsewhere cannot be reached; None if it can be."""

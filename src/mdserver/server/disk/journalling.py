@@ -130,8 +130,9 @@ class Journal:
     async def settle(self, node: Node) -> None:
         """Have a single server commit what it found in its logs, before it serves clients.
 
-        Waits for the disk, for at most `JOURNAL_SETTLE_S`. A disk that is full does not keep the
-        server from starting: it is reported as at any other time. Raises JournalBrokenError.
+        Waits for the disk, for at most `JOURNAL_SETTLE_S`; after that `Node.unready` says what is
+        missing. A disk that is full does not keep the server from starting: it is reported as at
+        any other time. Raises JournalBrokenError.
         """
         if not node.settings.single:
             return  # members commit together, once they have links to each other
