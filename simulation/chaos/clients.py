@@ -31,8 +31,9 @@ class RecordedClient(Client):
 
     `met` is told the name of the member at each; `broken` says which rules of a session one broke.
     `ahead`: how many of its publications may be without a result, whatever servers allow. Without
-    `once` a publication that is repeated may have two places. `slow`: how often it was disconnected
-    because it read too slowly.
+    `once` a publication that is repeated may have two places. `told_where`: servers say where a
+    subject stood that had nothing to bring, as the release before does not. `slow`: how often it
+    was disconnected because it read too slowly.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class RecordedClient(Client):
         tls: ssl.SSLContext | None = None,
         filling_bytes: int = 0,
         once: bool = True,
+        told_where: bool = True,
     ) -> None:
         super().__init__(
             servers,
@@ -73,6 +75,7 @@ class RecordedClient(Client):
         self._sent = 0
         self._filling = "." * filling_bytes
         self._once = once
+        self._told_where = told_where
         self.slow = 0
 
     def _broken(self, kind: str, what: str) -> None:
@@ -84,6 +87,8 @@ class RecordedClient(Client):
         match output:
             case values.DeliverMessages(messages):
                 self.recorder.messages(now(), history, messages)
+            case values.Subscribed(subjects) if self._told_where:
+                self.recorder.confirmed(now(), subjects, self._core.positions.get)
             case values.Published(result):
                 self.recorder.result(now(), history, result)
             case values.Notify(notice):
@@ -118,14 +123,21 @@ class RecordedClient(Client):
         except ClientError as error:
             self.stopped = self.stopped or str(error)
 
-    async def write(self, subjects: Sequence[str], per_second: float, rng: random.Random) -> None:
-        """Publish one by one and in bursts, until cancelled."""
+    async def write(
+        self, subjects: Callable[[], Sequence[str]], per_second: float, rng: random.Random
+    ) -> None:
+        """Publish one by one and in bursts, until cancelled.
+
+        `subjects` are those of the time, of which the last one gets half of the publications.
+        """
         mean = sum(BURSTS) / len(BURSTS)
         count = 0
         while True:
             for _ in range(rng.choice(BURSTS)):
                 count += 1
-                await self.send(f"{self.recorder.name}-{count}", rng.choice(subjects))
+                begun = subjects()
+                subject = rng.choice((begun[-1], rng.choice(begun)))
+                await self.send(f"{self.recorder.name}-{count}", subject)
             await trio.sleep(rng.expovariate(per_second / mean))
 
     async def pour(self, subject: str, ahead: int) -> None:

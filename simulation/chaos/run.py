@@ -86,6 +86,7 @@ class Chaos:
         self.publishers: list[RecordedClient] = []
         self.subscribers: list[RecordedClient] = []
         self.subjects = [f"/s/{number}" for number in range(plan.subjects)]
+        self._writing_since = 0.0
         self._unserved = False
         self._at: dict[str, str] = {}
         self._step = step
@@ -188,6 +189,7 @@ class Chaos:
                 await clients.start(self._client, number)
             for member in self.cluster.members:
                 clients.start_soon(self._question, member)
+            self._writing_since = trio.current_time()
             async with trio.open_nursery() as writers:
                 for number, client in enumerate(self.publishers):
                     writers.start_soon(self._write, number, client)
@@ -223,6 +225,7 @@ class Chaos:
             tls=self._trust,
             filling_bytes=plan.filling_bytes,
             once=not plan.standard,
+            told_where=not plan.upgraded,
         )
         async with client:
             (self.publishers if publishes else self.subscribers).append(client)
@@ -239,7 +242,18 @@ class Chaos:
         if number < poured:
             await client.pour(self.subjects[number], self.plan.ahead[number])
         else:
-            await client.write(self.subjects[poured:], self.plan.per_second, rng)
+            await client.write(self._begun, self.plan.per_second, rng)
+
+    def _begun(self) -> list[str]:
+        """Return the subjects that have messages by now, but for those that have one publisher.
+
+        With faults that begin further ones get their first messages: clients that were confirmed
+        for them before lose their connections just then, and members their memory.
+        """
+        shared, faults = self.subjects[len(self.plan.ahead) :], self.plan.faults
+        passed = (trio.current_time() - self._writing_since) * NS_PER_S
+        begun = sum(fault.at <= passed for fault in faults)
+        return shared[: 1 + len(shared) * begun // max(1, len(faults))]
 
     def _clients_of(self, member: str) -> list[str]:
         return [client for client, at in self._at.items() if at == member]
@@ -419,6 +433,7 @@ class Chaos:
             "as a repeat": f"{coverage['acked as a repeat']:,}",
             "refused": f"{coverage['publication failed']:,}",
             "delivered": f"{self.checker.delivered:,}",
+            "first ones after a confirmation": f"{len(self.checker.firsts):,}",
             "recoveries": f"{coverage['recovered']:,}",
             "clients connected again": f"{again:,}",
             "links lost": f"{coverage['links lost']:,}",
@@ -444,6 +459,8 @@ class Chaos:
             "publications acknowledged": coverage["acked"] // max(1, plan.seconds),
             "messages delivered": coverage["delivered UPDATE"] // max(1, plan.seconds),
         }
+        if not plan.upgraded:
+            wanted["first messages after a confirmation"] = len(self.checker.firsts)
         if SHUFFLE in plan.kinds:
             wanted["packets out of order"] = self.cluster.wire.disordered
         if outcome.happened[CLOCK] or outcome.happened[CLOCK_SET] >= CLOCKS_JUDGED:

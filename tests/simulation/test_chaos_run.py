@@ -14,7 +14,7 @@ from mdserver import __version__
 from simulation.chaos import namespaces, releases
 from simulation.chaos.profiles import JOURNAL_AHEAD
 from simulation.checker import check
-from simulation.history import Acked, Delivered, event_of
+from simulation.history import Acked, Confirmed, Delivered, event_of
 
 pytestmark = pytest.mark.slow
 SECONDS = 10
@@ -74,6 +74,12 @@ def test_a_run_passes_and_its_history_can_be_judged_again(network: str, tmp_path
         "skip",
     }
     assert late.seq > 0
+    confirmed = next(event for event in events if isinstance(event, Confirmed))
+    wanted = (confirmed.client, confirmed.subject)
+    deliveries = [(i, e) for i, e in enumerate(events) if isinstance(e, Delivered)]
+    index = next(i for i, e in deliveries if (e.client, e.subject) == wanted)
+    found = check([*events[:index], *events[index + 1 :]])
+    assert [violation.kind for violation in found] == ["skip"]
 
 
 def test_seeds_with_a_journal_end_together_and_lose_nothing(tmp_path: Path) -> None:
