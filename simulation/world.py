@@ -126,7 +126,7 @@ class World:
     def step_traced(self, member: Member, output: Trace) -> None:
         """A member took a step of the protocol."""
         self.watch.now = self.heap.now
-        self.trace({"name": output.name, **output.values, **self._list_of(member, output)})
+        self.trace({"name": output.name, **output.values})
         assert member.node is not None
         history = member.node.group_statistics(int(output.values["group"] or 0)).history
         self.watch.saw_step(f"{member.name}#{member.life}", history, output.name, output.values)
@@ -139,16 +139,6 @@ class World:
             self._check_own_vote(member, output.values)
         if output.values.get("cold"):
             self.cover("cold start")
-
-    def _list_of(self, member: Member, output: Trace) -> dict[str, Any]:
-        """Return by which list of seeds an epoch was elected, if that is not the first one."""
-        if output.name != "Elect":
-            return {}
-        coordinator = member.running.groups[int(output.values["group"] or 0)].coordinator
-        number = getattr(coordinator, "list_number", 1)
-        if coordinator is None or number == 1:
-            return {}
-        return {"list": number, "seats": ",".join(coordinator.seeds)}
 
     def _check_own_vote(self, member: Member, values: dict[str, Any]) -> None:
         """No majority may lean on a coordinator's own seed whose promise is not on its disk yet."""

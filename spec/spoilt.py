@@ -33,7 +33,7 @@ def spoilt(runs: Iterable[Recorded]) -> list[Spoilt]:
             kind, change = CHANGES[len(found) % len(CHANGES)]
             lines, number = change(list(run.lines), elections[-1])
             found.append(Spoilt(evolve(run, name=f"{run.name}, {kind}", lines=lines), number))
-        later = [i for i in elections if run.lines[i][1].get("list", 1) > 1]
+        later = [i for i in elections if run.lines[i][1]["list"] > 1]
         if later:
             lines, number = by_an_older_list(list(run.lines), later[-1])
             found.append(

@@ -64,7 +64,7 @@ class Recorded:
         """The seeds of all lists: those of the start, and those of which elections tell."""
         told = (*self.lines, *self.left_out)
         elections = [line for _, line in told if line["name"] == "Elect"]
-        others = [seat for line in elections for seat in seats_of(line, ())]
+        others = [seat for line in elections for seat in seats_of(line)]
         return tuple(dict.fromkeys((*self.seeds, *others)))
 
 
@@ -102,6 +102,9 @@ def numbered(path: Path) -> list[tuple[int, Line]]:
             raise BadTraceError(f"{path}:{number}: not JSON: {error}") from None
         if not isinstance(line, dict) or line.get("name") not in ACTIONS or "node" not in line:
             raise BadTraceError(f"{path}:{number}: not a step: wants `name` (an action) and `node`")
+        if line["name"] == "Elect" and not ("list" in line and "seats" in line):
+            what = "an election without its list of seeds (`list`, `seats`)"
+            raise BadTraceError(f"{path}:{number}: {what}")
         lines.append((number, line))
     return lines
 
@@ -129,10 +132,24 @@ def merged(paths: Sequence[Path]) -> list[str]:
 
 def split(name: str, lines: Sequence[tuple[int, Line]]) -> list[Recorded]:
     """One run a group; lines without a group belong to each."""
-    starts = [v for _, v in lines if v["name"] == "Start" and v.get("seed")]
-    seeds = tuple(dict.fromkeys(v["node"] for v in starts))
+    seeds = first_list(line for _, line in lines)
     groups = dict.fromkeys(v["group"] for _, v in lines if v.get("group") is not None)
     return [of_group(f"{name} group {group}", seeds, lines, group) for group in groups]
+
+
+def first_list(lines: Iterable[Line]) -> tuple[str, ...]:
+    """Return the list of seeds with which a run begins.
+
+    Elections name it. Where there are none, these are the members that start as seeds: one that
+    becomes a seed later starts as one as well.
+    """
+    starting: dict[str, None] = {}
+    for line in lines:
+        if line["name"] == "Elect" and line["list"] == 1:
+            return tuple(seats_of(line))
+        if line["name"] == "Start" and line.get("seed"):
+            starting[line["node"]] = None
+    return tuple(starting)
 
 
 def of_group(
@@ -153,12 +170,12 @@ def first_of_a_list(seeds: tuple[str, ...], lines: Sequence[tuple[int, Line]]) -
     log that was a seed before, and is none in this list: it may begin anew.
     """
     elections = [line for _, line in lines if line["name"] == "Elect"]
-    ever = {*seeds, *(seat for line in elections for seat in seats_of(line, seeds))}
+    ever = {*seeds, *(seat for line in elections for seat in seats_of(line))}
     listed = voted = has_log = frozenset(seeds)
     for index, (_, line) in enumerate(lines):
         name, node, given = line["name"], line["node"], line.get("seed")
         if name == "Elect":
-            listed = frozenset(seats_of(line, seeds))
+            listed = frozenset(seats_of(line))
             voted |= listed
         elif name == "Start" and node not in seeds:
             has_log -= {node}
@@ -172,9 +189,10 @@ def first_of_a_list(seeds: tuple[str, ...], lines: Sequence[tuple[int, Line]]) -
     return len(lines)
 
 
-def seats_of(line: Line, first: Iterable[str]) -> list[str]:
-    """Return the seeds by whose list an epoch was elected; `first` is the list of the start."""
-    return line["seats"].split(",") if line.get("seats") else list(first)
+def seats_of(line: Line) -> list[str]:
+    """Return the seeds by whose list an epoch was elected."""
+    seats: list[str] = line["seats"].split(",")
+    return seats
 
 
 def steps(lines: Sequence[tuple[int, Line]], group: int) -> Iterator[tuple[int, Line]]:
@@ -250,8 +268,8 @@ def write(run: Recorded) -> Written:
         record["digests"] = f"<<{', '.join(numbers)}>>"
         if "promises" in values:
             record["voters"] = as_set(values["promises"].split(","), member_of)
-            record["list"] = str(values.get("list", 1))
-            record["seats"] = as_set(seats_of(values, run.seeds), member_of)
+            record["list"] = str(values["list"])
+            record["seats"] = as_set(seats_of(values), member_of)
         if values["name"] == "Start" and values["node"] not in voters:
             record["name"] = '"Forget"'
         records.append("[" + ", ".join(f"{k} |-> {v}" for k, v in record.items()) + "]")

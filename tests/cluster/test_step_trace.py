@@ -31,6 +31,7 @@ def test_each_step_has_its_name_and_the_state_after_it() -> None:
     states = [(step.values["length"], step.values["committed"]) for step in steps[4:]]
     assert states == [(1, 0), (1, 0), (1, 1), (1, 1), (2, 1), (2, 1), (2, 2), (2, 2)]
     assert {step.values["standing"] for step in steps[2:]} == {"normal"}
+    assert (steps[1].values["list"], steps[1].values["seats"]) == (1, "m1:1")
 
 
 def test_publications_have_the_names_of_their_publishers_or_of_their_places() -> None:

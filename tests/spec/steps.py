@@ -30,6 +30,21 @@ def promise(node: str, epoch: int, accepted: int, length: int, to: str, **values
     return seed("Promise", node, epoch, accepted, length, candidate=to, **more)  # type: ignore[arg-type]
 
 
+def elect(
+    node: str,
+    epoch: int,
+    length: int,
+    promises: str,
+    *,
+    cold: bool = False,
+    number: int = 1,
+    seats: str = "a,b,c",
+) -> Step:
+    """A candidate is elected by a list of seeds."""
+    votes = {"promises": promises, "cold": cold, "list": number, "seats": seats}
+    return step("Elect", node, epoch=epoch, length=length, **votes)
+
+
 def start(node: str, incarnation: int, promised: int, *, lost: bool = False) -> Step:
     """A start belongs to no group."""
     return {
@@ -55,7 +70,7 @@ def run() -> list[Step]:
     return [
         *(start(node, 1, 0) for node in "abc"),
         *(promise(node, 1, 0, 0, "c", standing="recovering", cold=True) for node in "abc"),
-        step("Elect", "c", epoch=1, length=0, promises="a,b,c", cold=True),
+        elect("c", 1, 0, "a,b,c", cold=True),
         seed("ColdSync", "c", 1, 1, 0),
         seed("ColdSync", "b", 1, 1, 0),
         step("Activate", "c", epoch=1, committed=0),
@@ -74,7 +89,7 @@ def run() -> list[Step]:
         seed("Accept", "b", 1, 1, 3),
         promise("a", 5, 1, 0, "a"),
         promise("b", 5, 1, 3, "a"),
-        step("Elect", "a", epoch=5, length=3, promises="a,b", cold=False),
+        elect("a", 5, 3, "a,b"),
         seed("Sync", "a", 5, 5, 3),
         seed("Sync", "b", 5, 5, 3),
         step("Activate", "a", epoch=5, committed=3),
@@ -113,7 +128,7 @@ def lost() -> list[Step]:
         seed("Lose", "b", 0, 0, 0, "lost", incarnation=1024),
         promise("a", 9, 5, 4, "a", readmit="b=1024"),
         promise("c", 9, 1, 3, "a", readmit="b=1024"),
-        step("Elect", "a", epoch=9, length=4, promises="a,c", cold=False),
+        elect("a", 9, 4, "a,c"),
         seed("Sync", "a", 9, 9, 4),
         seed("Sync", "c", 9, 9, 4),
         step("Activate", "a", epoch=9, committed=4),

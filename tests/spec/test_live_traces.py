@@ -1,4 +1,7 @@
-"""Three server processes, killed and drained, write down their steps: is that run explained?"""
+"""Server processes that are killed, drained, and seeds no more write down their steps.
+
+Is each such run explained?
+"""
 
 import json
 from collections.abc import Callable
@@ -63,6 +66,40 @@ def test_steps_of_live_members_are_a_behaviour_and_changed_ones_are_not(tmp_path
     assert {"Elect", "Publish", "Commit", "Register", "Install", "Learn"} <= {
         step["name"] for step in steps
     }
+
+
+def run_in_which_five_seeds_become_three(folder: Path) -> list[Path]:
+    """One of the three is killed then: two of the five elect, and start with what they noted."""
+    with LiveCluster(folder, 5, groups=4, traced=True) as cluster:
+        publish_all(cluster, 0, "one")
+        for removed in (4, 3):
+            done = cluster.command(0, "remove-seed", cluster.peers[removed], "--timeout", "15")
+            assert done.returncode == 0, done.stderr
+            publish_all(cluster, removed, f"without {removed}")
+        for killed in (3, 1):
+            cluster.kill(killed)
+            publish_all(cluster, 0, f"{killed} is dead")
+            cluster.start(killed)
+            cluster.wait_ready(killed, 60)
+        publish_all(cluster, 1, "two")
+        return [cluster.trace(index) for index in range(5)]
+
+
+@needs_tlc
+@pytest.mark.slow
+def test_live_members_are_judged_by_the_lists_of_seeds_that_elected(tmp_path: Path) -> None:
+    files = run_in_which_five_seeds_become_three(tmp_path)
+    whole = tmp_path / "whole.jsonl"
+    whole.write_text("".join(traces.merged(files)), encoding="utf-8")
+
+    ended = CliRunner().invoke(main, ["traces", "--spoilt", "--least", "100", str(whole)])
+
+    assert ended.exit_code == 0, ended.output
+    assert "8 rejected there" in ended.output  # each group in one of three ways, and by a list
+    steps = [json.loads(line) for line in whole.read_text().splitlines()]
+    elections = [step for step in steps if step["name"] == "Elect" and step["list"] == 3]
+    assert any(len(step["promises"].split(",")) == 2 for step in elections)
+    assert {len(step["seats"].split(",")) for step in elections} == {3}
 
 
 def written(folder: Path, *files: list[dict[str, object]]) -> list[Path]:

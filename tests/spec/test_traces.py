@@ -128,6 +128,7 @@ def test_command_names_the_line_that_no_action_explains(tmp_path: Path) -> None:
         ("{", "bad.jsonl:2: not JSON"),
         ('{"name": "Dance", "node": "a"}', "bad.jsonl:2: not a step"),
         ("[]", "bad.jsonl:2: not a step"),
+        ('{"name": "Elect", "node": "a"}', "bad.jsonl:2: an election without its list of seeds"),
     ],
 )
 def test_unreadable_line_is_named(tmp_path: Path, text: str, reason: str) -> None:
@@ -158,8 +159,22 @@ def test_each_group_is_a_run_of_its_own() -> None:
 
 
 def elected(number: int, seats: str) -> dict:
-    votes = {"promises": seats, "cold": False, "list": number, "seats": seats}
-    return steps.step("Elect", "a", epoch=number, length=0, **votes)
+    return steps.elect("a", number, 0, seats, number=number, seats=seats)
+
+
+def test_the_first_list_is_the_one_that_elections_name() -> None:
+    """A member that becomes a seed later says so when it starts again."""
+    lines = [
+        *(steps.start(node, 1, 0) for node in "abc"),
+        elected(1, "a,b,c"),
+        elected(2, "a,b,c,d"),
+        steps.start("d", 2, 0),
+    ]
+
+    (run,) = traces.split("lists", list(enumerate(lines, 1)))
+
+    assert run.seeds == ("a", "b", "c")
+    assert run.voters == ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize(
@@ -216,7 +231,7 @@ def test_runs_in_which_the_seeds_change_are_judged_by_the_lists_in_force(tmp_pat
     path = tmp_path / "run.jsonl"
     lines = with_lists(path)
     groups = len({line["group"] for line in lines if "group" in line})
-    assert max(line.get("list", 1) for line in lines) == 3
+    assert max(line["list"] for line in lines if line["name"] == "Elect") == 3
 
     ended = CliRunner().invoke(main, ["traces", "--spoilt", "--least", "100", str(path)])
 

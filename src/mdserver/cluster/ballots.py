@@ -288,6 +288,8 @@ class Ballots:
             coordinator.epoch,
             promises=",".join(coordinator.incarnations),
             cold=coordinator.cold,
+            list=coordinator.list_number,
+            seats=",".join(coordinator.seeds),
         )
         group.leadership.follow(self._settings.me, coordinator.epoch)
         if group.acceptor is not None:
