@@ -134,3 +134,15 @@ def test_a_file_of_a_java_client(tmp_path: Path) -> None:
         "bootstrap.servers=h:1\ntopics=x\nkey.deserializer=K\ngroup.id=g\nssl.key.password = p w \n"
     )
     assert java_settings(file) == {"ssl.key.password": "p w"}
+
+
+@pytest.mark.parametrize("name", ["ssl.truststore.location", "ssl.keystore.location"])
+def test_a_file_of_certificates_that_is_not_there(tmp_path: Path, name: str) -> None:
+    """Before Spark starts, and also by `ship`, whose library says nothing that helps."""
+    file = tmp_path / "consumer.properties"
+    file.write_text(f"{name}={tmp_path}/none.pem\n")
+    words = ["--kafka", "h:1", "--topics", "a.messages", "--kafka-properties", str(file)]
+    told = f"--kafka-properties = {file}: {name} = {tmp_path}/none.pem: there is no such file"
+    for job in (["pipeline", "archive", "--tables", "t"], ["ship", "--journal", str(tmp_path)]):
+        result = CliRunner().invoke(mdserver, [*job, *words])
+        assert str(result.exception) == told

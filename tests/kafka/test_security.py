@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 from attrs import frozen
+from click.testing import CliRunner
 from confluent_kafka.admin import (
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
 
+from mdserver.bridge import lines
+from mdserver.cli.main import mdserver
+from mdserver.journal.segments import StreamWriter
 from tests.kafka.conftest import Members, needed
 from tests.kafka.talking import PATIENCE_S, client, contents, new_topic, take
 from tests.live import LiveServer
@@ -106,6 +110,25 @@ def test_a_wrong_password_is_named(guarded: Guarded, members: Members) -> None:
             assert time.monotonic() < deadline, said
             time.sleep(0.1)
         assert "Kafka cannot be reached: " in said
+
+
+def test_a_job_with_a_wrong_password_is_told_so(
+    guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a line that does not have the password."""
+    monkeypatch.setattr(lines, "KAFKA_CALL_TIMEOUT_S", 1.5)
+    file = tmp_path / "ship.properties"
+    file.write_text(guarded.properties("PLAIN", PLAIN, "another"))
+    words = ["--kafka", guarded.kafka.servers, "--topics", "a.messages", "--once"]
+    (tmp_path / "messages").mkdir()
+    with StreamWriter(tmp_path / "messages", segment_bytes_max=100) as writer:
+        writer.append([b"{}"])
+    words += ["--kafka-properties", str(file), "--journal", str(tmp_path)]
+    told = str(CliRunner().invoke(mdserver, ["ship", *words]).exception)
+    assert told.startswith("a.messages: Kafka does not answer (sasl_ssl://")
+    assert "Invalid username or password" in told
+    assert told.endswith("look at user, password and sasl.mechanism")
+    assert "another" not in told
 
 
 def readiness(server: LiveServer) -> str:

@@ -33,6 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
+from mdserver.bridge.complaints import SILENCE, BrokerComplaints
 from mdserver.cluster.kafka_records import ProducedRecord
 from mdserver.errors import MdserverError
 from mdserver.limits import (
@@ -102,9 +103,16 @@ def ignored(_: KafkaError) -> None:
     """Do nothing: the request that fails says what is wrong."""
 
 
-def admin_client(properties: Mapping[str, str], option: str = PROPERTIES) -> AdminClient:
-    """Make a client that asks for topics. Raises BridgeError as `made_client` does."""
-    made: AdminClient = made_client(AdminClient, {**properties, "error_cb": ignored}, option)
+def admin_client(
+    properties: Mapping[str, str],
+    option: str = PROPERTIES,
+    heard: Callable[[KafkaError], None] = ignored,
+) -> AdminClient:
+    """Make a client that asks for topics; `heard` is called in its `poll` with what goes wrong.
+
+    Raises BridgeError as `made_client` does.
+    """
+    made: AdminClient = made_client(AdminClient, {**properties, "error_cb": heard}, option)
     return made
 
 
@@ -119,14 +127,18 @@ def reason_of(error: KafkaException) -> str:
 
 
 @contextmanager
-def bridge_errors(topic: str) -> Iterator[None]:
-    """Raise what Kafka says of a topic, or that it is silent, as a BridgeError."""
+def bridge_errors(topic: str, complaints: BrokerComplaints | None = None) -> Iterator[None]:
+    """Raise what Kafka says of a topic, or that it is silent and why, as a BridgeError."""
+    silence = "Kafka does not answer"
     try:
         yield
     except KafkaException as error:
-        raise BridgeError(f"{topic}: {reason_of(error)}") from None
+        if complaints is None or error.args[0].code() not in SILENCE:
+            raise BridgeError(f"{topic}: {reason_of(error)}") from None
+        raise BridgeError(f"{topic}: {silence}{complaints.said()}") from None
     except TimeoutError:
-        raise BridgeError(f"{topic}: Kafka does not answer") from None
+        why = "" if complaints is None else complaints.said()
+        raise BridgeError(f"{topic}: {silence}{why}") from None
 
 
 def unfit(partitions: int, policy: str | None) -> str | None:

@@ -6,7 +6,13 @@ import attrs
 import msgspec
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-from mdserver.bridge.ledger import BridgeError, Ledger, admin_client, bridge_errors
+from mdserver.bridge.complaints import BrokerComplaints
+from mdserver.bridge.ledger import (
+    BridgeError,
+    Ledger,
+    admin_client,
+    bridge_errors,
+)
 from mdserver.cluster.kafka_records import ProducedRecord
 from mdserver.limits import KAFKA_CALL_TIMEOUT_S
 from mdserver.pipeline.ship.topics import LINE, LineRecord, SentLines
@@ -70,8 +76,9 @@ def _size_max(properties: Mapping[str, str], topic: str) -> str:
     Raises BridgeError if the topic is not there.
     """
     resource = ConfigResource("topic", topic)
-    admin = admin_client(properties, OPTION)
-    with bridge_errors(topic):
+    complaints = BrokerComplaints()
+    admin = complaints.client = admin_client(properties, OPTION, complaints)
+    with bridge_errors(topic, complaints):
         asked = admin.describe_configs([resource], request_timeout=KAFKA_CALL_TIMEOUT_S)
         most = int(asked[resource].result(KAFKA_CALL_TIMEOUT_S)["max.message.bytes"].value)
     given = properties.get(SIZE_MAX, "")

@@ -247,6 +247,7 @@ def java_settings(file: Path) -> dict[str, str]:
             OURS,
             UNUSED,
             load_properties,
+            require_stores,
             without_topics,
         )
     except ModuleNotFoundError as error:
@@ -256,6 +257,7 @@ def java_settings(file: Path) -> dict[str, str]:
         ) from None
     left_out = {*UNUSED, *OURS, "bootstrap.servers"}
     found = without_topics(load_properties("--kafka-properties", file))
+    require_stores("--kafka-properties", file, found)
     return {name: value.strip() for name, value in found.items() if name not in left_out}
 
 

@@ -144,6 +144,7 @@ def _topics(
         from mdserver.bridge.lines import JournalLedger
         from mdserver.server.kafka.properties import (
             load_properties,
+            require_stores,
             translated,
             without_topics,
         )
@@ -154,6 +155,7 @@ def _topics(
     given = {}
     if properties is not None:
         found = load_properties("--kafka-properties", properties)
+        require_stores("--kafka-properties", properties, found)
         given = translated(properties, without_topics(found))
     ledger = partial(JournalLedger.of, given | {"bootstrap.servers": servers}, state_topic)
     return Topics(topics, ledger)

@@ -21,6 +21,7 @@ from mdserver.journal import segments
 from mdserver.limits import MB
 from mdserver.pipeline.common import plain, tail
 from mdserver.pipeline.common.checkpoints import PLACE
+from mdserver.pipeline.common.kafka_errors import kafka_reason
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.shipped import ShippedStream
 from mdserver.pipeline.common.stream_segments import (
@@ -173,13 +174,6 @@ def segment_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     )
 
 
-NO_ANSWER = (
-    "no broker answered: look at the address, and whether the brokers want TLS or a password"
-    " (security.protocol and others, by --kafka-properties)"
-)
-"""A broker that is spoken to in another protocol than its own does not say so."""
-
-
 @frozen
 class DescribedTopics:
     """Topics as Kafka describes them: what identifies them, and their numbers of partitions."""
@@ -236,7 +230,8 @@ class KafkaSource:
     def described(self, spark: SparkSession, stream: str) -> DescribedTopics:
         """Return what Kafka says of the stream's topics.
 
-        Raises PipelineError if Kafka does not answer, or lacks one of the topics.
+        Raises PipelineError if Kafka does not answer, or refuses, or lacks one of the topics, or
+        if its client can do nothing with the settings.
         """
         jvm: Any = spark._jvm  # the connector's own client: nothing else to install or configure
         settings = jvm.java.util.HashMap()
@@ -245,8 +240,10 @@ class KafkaSource:
         topics = jvm.java.util.ArrayList()
         for topic in self._topics(stream):
             topics.add(topic)
-        admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+        admin: Any = None
         try:
+            # It looks at all settings, and into the stores of keys, before it asks anybody.
+            admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
             cluster = admin.describeCluster().clusterId().get()
             described = admin.describeTopics(topics).allTopicNames().get()
             identity = {"the Kafka cluster": cluster}
@@ -255,14 +252,12 @@ class KafkaSource:
             counts = {str(topic): described[topic].partitions().size() for topic in topics}
             return DescribedTopics(identity, counts)
         except Py4JJavaError as error:
-            cause = error.java_exception.getCause()
-            reason = cause.getMessage()
-            if cause.getClass().getSimpleName() == "TimeoutException":
-                reason = f"{NO_ANSWER} ({reason})"
             names = ", ".join(self._topics(stream))
+            reason = kafka_reason(error)
             raise PipelineError(f"Kafka at {self.servers}, topics {names}: {reason}") from None
         finally:
-            admin.close()
+            if admin is not None:
+                admin.close()
 
     def _client(self) -> dict[str, str]:
         """Return the settings of Kafka's client, with a bound on the time of each request."""

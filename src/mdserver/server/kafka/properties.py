@@ -58,6 +58,8 @@ RENAMED: dict[str, str] = {
     "sasl.mechanism": "sasl.mechanisms",
     "ssl.truststore.location": "ssl.ca.location",
 }
+STORES = ("ssl.truststore.location", "ssl.keystore.location")
+"""Files that a client of Java reads as soon as it is made."""
 _JAAS = re.compile(r'\b(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 _SHARED = (
     "bootstrap.",
@@ -156,6 +158,14 @@ def load_properties(parameter: str, file: Path) -> Properties:
     except ValueError as error:
         raise ConfigError(f"{parameter} = {file}: {error}") from None
     return found
+
+
+def require_stores(parameter: str, file: Path, properties: Mapping[str, str]) -> None:
+    """Raise ConfigError if a file of certificates or keys that properties name is not there."""
+    for name in STORES:
+        place = properties.get(name, "").strip()
+        if place and not Path(place).exists():
+            raise ConfigError(f"{parameter} = {file}: {name} = {place}: there is no such file")
 
 
 def _size(file: Path, properties: Properties, name: str) -> int:
