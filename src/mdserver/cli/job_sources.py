@@ -149,8 +149,15 @@ class JobSource:
         return [sources.JournalSource(journal.resolve()) for journal in self.journals]
 
     def place(self) -> object_store.ObjectStore | None:
-        """Return the place of --shipped, None without one. Raises PipelineError if it is no use."""
-        return None if self.shipped is None else object_store.opened(self.shipped)
+        """Return the place of --shipped, None without one.
+
+        Raises PipelineError if it is no use, or is not there.
+        """
+        if self.shipped is None:
+            return None
+        store = object_store.opened(self.shipped)
+        store.check()
+        return store
 
     def check_streams(self, streams: Iterable[str]) -> None:
         """Raise PipelineError if a journal has none of these streams, before Spark starts."""
@@ -262,8 +269,10 @@ def java_settings(file: Path) -> dict[str, str]:
 
 
 def check_tables(tables: places.Tables) -> None:
-    """Raise BadParameter unless the folder exists."""
-    if isinstance(tables, Path) and not tables.is_dir():
+    """Raise BadParameter unless the folder exists, or PipelineError if a store refuses it."""
+    if isinstance(tables, places.RemoteTables):
+        tables.store.check()
+    elif not tables.is_dir():
         raise click.BadParameter(
             f"{tables} is no folder; `mdserver pipeline archive` makes it.", param_hint="--tables"
         )

@@ -23,6 +23,7 @@ from attrs import field, frozen
 
 from mdserver.journal.segments import sync_folder
 from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.store_errors import store_reason
 
 SCHEMES = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 RETRY_S = 60.0
@@ -49,11 +50,6 @@ HTTP_SETTINGS = (
     "timeout",
     "user_agent",
 )
-REASON_CHARACTERS_MAX = 300
-METADATA = re.compile(r"//169\.254\.169\.254/|/latest/api/token")
-"""Where clouds give credentials to their computers; asked if the environment has none."""
-TIMED_OUT = re.compile(r"kind: Timeout|TimedOut")
-ERROR_BODY = re.compile(r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?")
 
 
 class ObjectStore(Protocol):
@@ -281,7 +277,7 @@ class RemoteStore:
         try:
             self.folders("")
         except FileNotFoundError as error:
-            raise PipelineError(f"{self.uri}: {_reason(error)}") from None
+            raise PipelineError(f"{self.uri}: {store_reason(error)}") from None
 
     def create(self, name: str, content: bytes) -> bool:
         """Make an object that survives a power cut; return False if there is one of that name."""
@@ -296,7 +292,7 @@ class RemoteStore:
             except self._exists:
                 return None
             except FileNotFoundError as error:
-                raise PipelineError(f"{self.uri}: {_reason(error)}") from None
+                raise PipelineError(f"{self.uri}: {store_reason(error)}") from None
         return str(made["e_tag"])
 
     def with_version(self, name: str) -> tuple[bytes, str]:
@@ -371,7 +367,7 @@ class RemoteStore:
         except FileNotFoundError:
             raise
         except self._failures as error:
-            raise PipelineError(f"{self.uri}: {_reason(error)}") from error
+            raise PipelineError(f"{self.uri}: {store_reason(error)}") from error
 
 
 def _client_options(scheme: str, request_s: float) -> dict[str, Any]:
@@ -386,19 +382,3 @@ def _client_options(scheme: str, request_s: float) -> dict[str, Any]:
         "connect_timeout": timedelta(seconds=CONNECT_S),
         **{name: value for name, value in given.items() if value is not None},
     }
-
-
-def _reason(error: Exception) -> str:
-    """Return what an object store said, as one sentence."""
-    said = ERROR_BODY.search(str(error))
-    if said is not None:
-        return f"{said[1]}: {said[2]}" if said[2] else said[1]
-    told = str(error).partition("\n")[0][:REASON_CHARACTERS_MAX]
-    if METADATA.search(str(error)) is not None:
-        return (
-            "no credentials: the environment has none (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
-            " for example), and this computer is given none by its cloud"
-        )
-    if TIMED_OUT.search(str(error)) is None:
-        return told
-    return f"{told}: timed out (AWS_TIMEOUT, GOOGLE_TIMEOUT or AZURE_TIMEOUT gives it more time)"

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from mdserver.pipeline.common.requirements import PipelineError
+from mdserver.pipeline.common.store_errors import is_of_store, store_reason
 
 EXCEPTION = re.compile(r"^(?:: )?(?:\w+\.)+(?P<name>\w+): (?P<said>.+)$", re.MULTILINE)
 CARRIERS = ("Py4JJavaError",)
@@ -26,8 +27,8 @@ ELSEWHERE = "another process changed the same table at the same time: start the 
 def reason_of(error: object) -> str:
     """Return the one sentence of an error, or of its text, that says what happened.
 
-    In a text of Spark's that is a refusal of the disk, if it has one, else the first exception that
-    does more than carry another one.
+    In a text of Spark's that is a refusal of the disk or of an object store, if it has one, else
+    the first exception that does more than carry another one.
     """
     text = str(error)
     if isinstance(error, CommitFailedError):
@@ -36,6 +37,8 @@ def reason_of(error: object) -> str:
         for told, meaning in OF_THE_DISK.items():
             if told in text:
                 return meaning
+        if is_of_store(text):
+            return store_reason(text)
         for match in EXCEPTION.finditer(text):
             if match["name"] not in CARRIERS:
                 own = match["name"] == PipelineError.__name__

@@ -12,7 +12,7 @@ from attrs import frozen
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from mdserver.pipeline.common import object_store
+from mdserver.pipeline.common import object_store, store_errors
 from mdserver.pipeline.common.requirements import JARS_VARIABLE, PipelineError
 
 
@@ -124,11 +124,13 @@ def _remedy(place: str) -> str:
 
 
 def _reason(error: Py4JJavaError) -> str:
-    """Return the first line of what Java says."""
+    """Return the first line of what Java says, and what to do about a store that refuses."""
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
-    return str(cause.toString()).partition("\n")[0]
+    told = str(cause.toString()).partition("\n")[0]
+    found = store_errors.remedy(told)
+    return told if found is None else f"{told}: {found}"
 
 
 def opened(spark: SparkSession, place: Path | str) -> SparkFolders:
