@@ -182,7 +182,7 @@ test-server: $(VENV)/.dev $(SITE)/.done $(CLIENT)/node_modules/.package-lock.jso
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline --ignore=tests/kafka
 
 test-pipeline: $(VENV)/.dev browser jars ## the tests of pipeline and Kafka engine, with Spark and a broker
-	$(BIN)/python -m pytest -q tests/pipeline tests/kafka -m "not soak"
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/pipeline tests/kafka -m "not soak"
 
 test-again: ## the tests that failed in the run before, once more, one at a time
 	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -24,10 +24,20 @@ STOP_TIMEOUT_S = 60
 JOB_TIMEOUT_S = 600
 POLL_S = 0.2
 MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
+LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+QUICK_TO_START = {
+    "spark.driver.defaultJavaOptions": QUICK,
+    "spark.executor.defaultJavaOptions": QUICK,
+    # The default of 200 is for a cluster of many cores: each costs a task for a handful of rows.
+    "spark.sql.shuffle.partitions": "4",
+}
+"""For tests: they are over before the JVM's second compiler has gained what it costs."""
 ENVIRONMENT = {
     "SPARK_HOME": str(HOME),
     "SPARK_LOCAL_IP": "127.0.0.1",
     "SPARK_DAEMON_MEMORY": "256m",
+    "SPARK_DAEMON_JAVA_OPTS": QUICK,
     "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
     "PYSPARK_PYTHON": sys.executable,
     "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -42,6 +52,7 @@ class LiveSpark:
     workers: Sequence[Path]
     processes: Sequence[int]
     """The workers' processes, whose children are executors."""
+    settings: Mapping[str, str]
 
     def submit(self, jars: Sequence[Path], *job: str) -> subprocess.CompletedProcess[str]:
         """Run `mdserver pipeline ...` on the cluster, one executor on each worker."""
@@ -85,8 +96,7 @@ class LiveSpark:
         return found
 
     def _command(self, jars: Sequence[Path], *job: str) -> list[str | Path]:
-        settings = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        options = [word for item in settings.items() for word in ("--conf", "=".join(item))]
+        options = [word for item in self.settings.items() for word in ("--conf", "=".join(item))]
         options += ["--properties-file", str(CONF / "standalone.conf")]
         if jars:
             options += ["--jars", ",".join(map(str, jars))]
@@ -99,8 +109,8 @@ class LiveSpark:
 
 
 @contextmanager
-def live_spark(folder: Path) -> Iterator[LiveSpark]:
-    """Runs a cluster until the end of the `with` block."""
+def live_spark(folder: Path, settings: Mapping[str, str]) -> Iterator[LiveSpark]:
+    """Runs a cluster until the end of the `with` block; the settings are those of its jobs."""
     loopback = ("--host", "127.0.0.1", "--webui-port", "0")
     with ExitStack() as stack:
         log = folder / "master.log"
@@ -114,7 +124,7 @@ def live_spark(folder: Path) -> Iterator[LiveSpark]:
             daemon = _daemon("worker.Worker", *loopback, *size, url, log=output)
             processes.append(stack.enter_context(daemon))
         _wait_for(re.compile("Registering (worker)"), log, WORKERS)
-        yield LiveSpark(url, workers, processes)
+        yield LiveSpark(url, workers, processes, LOOPBACK | settings)
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def main(messages: int) -> None:
         (folder / "cluster").mkdir()
         (folder / "rules.yaml").write_text(RULES)
         write_journal(folder / "journal" / "messages", messages)
-        with live_server(folder) as server, live_spark(folder / "cluster") as cluster:
+        with live_server(folder) as server, live_spark(folder / "cluster", {}) as cluster:
             began = time.monotonic()
             run = cluster.submit(
                 [],

@@ -68,7 +68,7 @@ def main() -> int:
             "spark.sql.adaptive.enabled": "false",
         }
         options = [word for item in settings.items() for word in ("--spark-option", "=".join(item))]
-        with live_spark(folder / "cluster") as cluster:
+        with live_spark(folder / "cluster", {}) as cluster:
             began = time.monotonic()
             run = cluster.submit([], "audit", "--tables", str(folder / "tables"), *options)
             seconds = time.monotonic() - began

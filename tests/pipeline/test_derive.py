@@ -164,7 +164,9 @@ def test_after_a_crash_each_message_is_there_once(
     ]
 
 
-@pytest.mark.parametrize("engine", [deriving.EMBEDDED, deriving.EngineChoice(2)])
+@pytest.mark.parametrize(
+    "engine", [deriving.EMBEDDED, pytest.param(deriving.EngineChoice(2), marks=pytest.mark.soak)]
+)
 def test_tables_in_an_object_store(
     spark: Any,
     server: LiveServer,

@@ -55,13 +55,10 @@ def numbers(tables: RemoteTables) -> list[int]:
     return sorted(int(content) for content in found["content"].to_pylist())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("point", "batches"),
-    [
-        pytest.param("before the commit", 2, marks=pytest.mark.soak),
-        ("between two tables", 2),
-        pytest.param("after the commit", 3, marks=pytest.mark.soak),
-    ],
+    [("before the commit", 2), ("between two tables", 2), ("after the commit", 3)],
 )
 def test_a_kill_and_a_restart(
     spark: Any,
