@@ -218,6 +218,7 @@ verify-simulation: $(VENV)/.dev history ## simulated runs of three levels, what 
 	$(BIN)/python -m simulation run --profile half-cut --level 3 --seeds 20 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile disturbed-start --seeds 100 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile habits --seeds 50 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile wavering --seeds 20 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile put-back --seeds 50 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile slow-disks --seeds 100 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile reseeded --seeds 30 --jobs $(JOBS)

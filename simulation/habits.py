@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TURNS = (2, 5, 15)
 """How often such a client changes its mind in a run."""
+SHORTLY = 4
+"""After at most so many times the longest delay it often goes on, with messages under way."""
 LOOSE = (5, 30, 100)
 """How many publications come without numbers in a run."""
 STANDARD = "standard "
@@ -124,7 +126,10 @@ def schedule(world: "World") -> None:
     rng = random.Random(f"{plan.seed} habits")
     for restless in world.restless:
         for _ in range(rng.choice(TURNS)):
-            heap.at(rng.randrange(plan.calm), restless.turn)
+            at = rng.randrange(plan.calm)
+            heap.at(at, restless.turn)
+            if rng.random() < 0.5:
+                heap.at(at + rng.randrange(SHORTLY * plan.delay_max), restless.back)
         heap.at(plan.calm - NS_PER_MS, restless.back)
     for loose in world.loose:
         for number in range(rng.choice(LOOSE)):

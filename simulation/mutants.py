@@ -12,6 +12,7 @@ import msgspec
 from attrs import frozen
 
 from mdserver.client.core.positions import Positions
+from mdserver.client.core.returning import Returning
 from mdserver.cluster.acceptor import Acceptor, AcceptorEvent, Standing, Voter
 from mdserver.cluster.coordinator import Coordinator, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
@@ -594,6 +595,11 @@ ALL = (
         "a client passes over where a subject without messages stood",
         ((Positions, "begin", where_subjects_stood_is_passed_over),),
         profiles.first_messages,
+    ),
+    Mutant(
+        "a client takes what was sent before it took a subscription up again",
+        ((Returning, "takes", lambda _: lambda *_: True),),
+        profiles.wavering,
     ),
     *RARE,
     *OF_VERSIONS,

@@ -405,6 +405,23 @@ def habits(seed: int) -> Plan:
     return evolve(make(seed), habits=True)
 
 
+def wavering(seed: int) -> Plan:
+    """Clients hold, pause or leave and come back while messages are on a long way to them."""
+    sendings = [
+        Sending(at, number % 2, number % 2)
+        for number, at in enumerate(range(NS_PER_S, 5 * NS_PER_S, 4 * NS_PER_MS))
+    ]
+    plan = small(seed, 5 * NS_PER_S, [], sendings)
+    return evolve(
+        plan,
+        habits=True,
+        subjects=2,
+        publishers=2,
+        delay_min=20 * NS_PER_MS,
+        delay_max=100 * NS_PER_MS,
+    )
+
+
 def reseeded(seed: int) -> Plan:
     """Three seeds become five, one after the other, and three again, amid faults of all kinds.
 
@@ -643,6 +660,7 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "put-back": put_back,
     "slow-disks": slow_disks,
     "habits": habits,
+    "wavering": wavering,
     "upgrade": upgrade,
     "upgrade-to-the-next": upgrade_to_the_next,
     "elastic": elastic,

@@ -263,8 +263,11 @@ async def test_a_slow_application_holds_its_subscription_and_recovers(scripted: 
         assert (await peer.hear("unsubscribe"))["subjects"] == ["/a/b"]
         await peer.message("/a/b", 5)
         assert [(await take(subscription)).content for _ in range(4)] == ["1", "2", "3", "4"]
+        ping = await peer.hear("ping")
         command = await peer.hear("subscribe")
         assert command["positions"]["/a/b"]["seq"] == 4
+        await peer.message("/a/b", 6)  # sent before the subscription was taken up again
+        await peer.say({"op": "pong", "t": ping["t"]})
         await peer.message("/a/b", 5, type="RECOVERED")
         assert (await take(subscription)).content == "5"
         peer.done.set()

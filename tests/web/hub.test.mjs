@@ -215,7 +215,8 @@ test("what had to be dropped begins again with the snapshot, and is told", () =>
   tab.say("release", { id });
   const [{ notice }] = tab.got("notify").slice(-1);
   assert.deepEqual([notice.status, notice.subject], ["DATA_RESYNC", "/a/b"]);
-  assert.deepEqual(play.sent.map(({ op }) => op), ["unsubscribe", "subscribe", "ping"]);
+  assert.deepEqual(play.sent.map(({ op }) => op), ["unsubscribe", "ping", "subscribe", "ping"]);
+  play.pong();
   play.message("/a/b", 5, { type: "SNAPSHOT" });
   play.message("/a/b", 6);
   assert.deepEqual(tab.contents(), ["5", "6"]);

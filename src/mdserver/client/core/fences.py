@@ -3,7 +3,8 @@
 The server answers commands in order, and a ping after the answers to what was sent before it
 (docs/protocol.md, "What answers what"). So a ping goes out right after each `subscribe`: its pong
 says that every answer to the subscription has come. The content of a ping names what it is for:
-`s1`, `s2`, ... a subscribe command, `m1`, ... a mark of the caller.
+`s1`, `s2`, ... a subscribe command, `m1`, ... a mark of the caller, `r1`, ... subscriptions that
+are taken up again behind it (`returning`).
 """
 
 import msgspec
@@ -21,6 +22,7 @@ class Fences:
         self._waiting: dict[str, list[str]] = {}
         self._by_pong: dict[bytes, str] = {}
         self._marks: dict[bytes, int] = {}
+        self._returns: dict[bytes, int] = {}
 
     def put(self, command: Subscribe) -> tuple[Subscribe, Ping]:
         """Return the command with an id, and the ping that has to follow it."""
@@ -48,6 +50,16 @@ class Fences:
     def mark(self, pong: msgspec.Raw) -> int | None:
         """Return the mark that this pong answers, or None."""
         return self._marks.pop(bytes(pong), None)
+
+    def returning(self, number: int) -> Ping:
+        """Return the ping that goes out before subscriptions that are taken up again."""
+        raw = self._encode(f"r{number}")
+        self._returns[raw] = number
+        return Ping(t=msgspec.Raw(raw))
+
+    def returned(self, pong: msgspec.Raw) -> int | None:
+        """Return the number of the `returning` ping that this pong answers, or None."""
+        return self._returns.pop(bytes(pong), None)
 
     def passed(self, pong: msgspec.Raw) -> list[str]:
         """Return the subjects whose subscription this pong confirms; empty if it confirms none."""

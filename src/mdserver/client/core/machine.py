@@ -35,6 +35,7 @@ from mdserver.client.core.outputs import Outputs
 from mdserver.client.core.phases import TIMER_LIVENESS, TIMER_PUBLISH, Phase
 from mdserver.client.core.positions import Positions
 from mdserver.client.core.publications import PublicationLines
+from mdserver.client.core.returning import Returning
 from mdserver.client.core.schedule import ReconnectSettings
 from mdserver.client.core.servers import ServerEndpoint
 from mdserver.client.core.subscriptions import DesiredSubscriptions, Options
@@ -101,6 +102,7 @@ class ClientCore:
             stopped=self._fail_publications,
         )
         self._fences = Fences(self._codec)
+        self._returning = Returning()
         self._singles: list[str] = []  # single subscriptions to end after this payload
         self._handlers: dict[type[object], Callable[..., None]] = {
             events.Connected: self._on_connected,
@@ -213,6 +215,7 @@ class ClientCore:
         options = Options(history, conflation_ms)
         self.subscriptions.add(wanted, options, replay=replay)
         if self.phase is Phase.UP and not self.paused:
+            self._return(self._returning.left(wanted))
             if replay:
                 again = self.subscriptions.commands(wanted, replay=True)
             else:
@@ -226,6 +229,8 @@ class ClientCore:
         removed = self.subscriptions.remove(subjects)
         if removed and self.phase is Phase.UP and not self.paused:
             self._unsubscribe(removed)
+            # What another subscription covers goes on without a break.
+            self._returning.leave(one for one in removed if not self.subscriptions.covers(one))
         return self._outputs.take()
 
     def pause(self) -> list[Output]:
@@ -240,7 +245,8 @@ class ClientCore:
         """Receive messages again, beginning with those that were missed."""
         if self.paused:
             self.paused = False
-            if self.phase is Phase.UP:
+            if self.phase is Phase.UP and len(self.subscriptions):
+                self._return(None)
                 self._resubscribe(self.subscriptions)
         return self._outputs.take()
 
@@ -255,6 +261,7 @@ class ClientCore:
         """Receive held subscriptions again, beginning with what they missed."""
         released = self.subscriptions.release(subjects)
         if self.phase is Phase.UP and not self.paused:
+            self._return(released)
             self._resubscribe(released)
         return self._outputs.take()
 
@@ -308,6 +315,7 @@ class ClientCore:
             self._connection.opened()
             self._codec = self._new_codec()
             self._fences = Fences(self._codec)
+            self._returning = Returning()
             known = self._publications.numbering
             self._command(
                 commands.Connect(
@@ -398,6 +406,8 @@ class ClientCore:
             if self.phase is Phase.GREETING and not isinstance(event, _FIRST):
                 raise RemoteProtocolError("the first event of a session is `connected`")
             if isinstance(event, events.MessageEvent):
+                if not self._returning.takes(event):
+                    continue
                 if not self.paused and self.subscriptions.takes(event):
                     if self.positions.repeats(event):
                         if messages:
@@ -406,15 +416,7 @@ class ClientCore:
                         self._outputs.emit(out.DeliverMessages([event], repeated=True))
                     elif self.positions.accept(event):
                         messages.append(event)
-                # Only a message without `match` came through the single subscription. One that
-                # came through the pattern may have been sent before that subscription existed, and
-                # then says nothing about its recovery.
-                if (
-                    self.subscriptions.lone
-                    and event.match is None
-                    and not self.subscriptions.replay_awaited(event.subject)
-                ):
-                    self._single_done(event.subject)
+                self._note_single(event)
                 continue
             if messages:
                 self._outputs.emit(out.DeliverMessages(messages))
@@ -425,6 +427,17 @@ class ClientCore:
                 return
         if messages:
             self._outputs.emit(out.DeliverMessages(messages))
+
+    def _note_single(self, event: events.MessageEvent) -> None:
+        # Only a message without `match` came through the single subscription. One that came through
+        # the pattern may have been sent before that subscription existed, and then says nothing
+        # about its recovery.
+        if (
+            self.subscriptions.lone
+            and event.match is None
+            and not self.subscriptions.replay_awaited(event.subject)
+        ):
+            self._single_done(event.subject)
 
     def _single_done(self, subject: str) -> None:
         """End the single recovery of a subject; from now on its pattern brings the messages."""
@@ -505,20 +518,32 @@ class ClientCore:
 
     def _on_pong(self, event: events.Pong) -> None:
         if event.positions:
-            wanted = self.subscriptions
-            self.positions.begin({s: at for s, at in event.positions.items() if s in wanted})
-        subjects = self._fences.passed(event.t)
+            wanted = [s for s in event.positions if s in self.subscriptions]
+            self.positions.begin({s: event.positions[s] for s in self._answered(wanted)})
+        subjects = self._answered(self._fences.passed(event.t))
         if subjects:
             self._outputs.emit(out.Subscribed(subjects))
         mark = self._fences.mark(event.t)
         if mark is not None:
             self._outputs.emit(out.Reported(mark))
+        returned = self._fences.returned(event.t)
+        if returned is not None:
+            self._returning.passed(returned)
+
+    def _answered(self, subjects: list[str]) -> list[str]:
+        """Return those of which the answer to the newest subscription may have come."""
+        return [subject for subject in subjects if not self._returning.awaits(subject)]
 
     def _on_closed(self, event: events.StreamClosed) -> None:
         self._connection.close(limits.CLOSE_NORMAL, "")
         self._connection.lost(event.code, event.reason)
 
     # Commands
+
+    def _return(self, names: list[str] | None) -> None:
+        """Take nothing of these subscriptions (None: of all) that was sent before this."""
+        if names is None or names:
+            self._command(self._fences.returning(self._returning.begin(names)))
 
     def _resubscribe(self, subjects: Iterable[str]) -> None:
         for command in self.subscriptions.commands(subjects):

@@ -43,6 +43,7 @@ import {
 } from "./phases.js";
 import { Positions } from "./positions.js";
 import { Publications } from "./publications.js";
+import { Returning } from "./returning.js";
 import { RECONNECT_BROWSER, Schedule, uniform } from "./schedule.js";
 import { ServerChoice, authority, parseServer } from "./servers.js";
 import { Subscriptions } from "./subscriptions.js";
@@ -164,6 +165,7 @@ export class ClientCore {
   /** @type {Set<string>} */
   #timers = new Set();
   #fences = new Fences();
+  #returning = new Returning();
   /** Subjects that were recovered one by one in this message. @type {string[]} */
   #singles = [];
   /** @type {Output[]} */
@@ -292,6 +294,7 @@ export class ClientCore {
     const options = { history, conflationMs };
     this.subscriptions.add(wanted, options, replay);
     if (this.phase === "up" && !this.paused) {
+      this.#return(this.#returning.left(wanted));
       const commands = replay
         ? this.subscriptions.commands(wanted, { replay })
         : this.subscriptions.firstCommands(wanted, options, { anew: true });
@@ -309,6 +312,8 @@ export class ClientCore {
     const removed = this.subscriptions.remove(subjects);
     if (removed.length && this.phase === "up" && !this.paused) {
       this.#unsubscribe(removed);
+      // What another subscription covers goes on without a break.
+      this.#returning.leave(removed.filter((subject) => !this.subscriptions.covers(subject)));
     }
     return this.#take();
   }
@@ -325,7 +330,11 @@ export class ClientCore {
   resume() {
     const wasPaused = this.paused;
     this.paused = false;
-    if (wasPaused && this.phase === "up") this.#resubscribe(this.subscriptions.subjects());
+    const subjects = this.subscriptions.subjects();
+    if (wasPaused && this.phase === "up" && subjects.length) {
+      this.#command(this.#returning.begin());
+      this.#resubscribe(subjects);
+    }
     return this.#take();
   }
 
@@ -347,7 +356,10 @@ export class ClientCore {
    */
   release(subjects) {
     const released = this.subscriptions.release(subjects);
-    if (this.phase === "up" && !this.paused) this.#resubscribe(released);
+    if (this.phase === "up" && !this.paused) {
+      this.#return(released);
+      this.#resubscribe(released);
+    }
     return this.#take();
   }
 
@@ -393,6 +405,7 @@ export class ClientCore {
       this.#now = this.#lastReceived = now;
       this.#codec = this.#newCodec();
       this.#fences = new Fences();
+      this.#returning = new Returning();
       const known = this.#publications.numbering;
       this.#command({
         op: "connect",
@@ -687,6 +700,8 @@ export class ClientCore {
         throw new ProtocolError("the first event of a session is `connected`");
       }
       if (event.op === "message") {
+        const { subject, match = subject } = event;
+        if (this.#returning.awaits(subject) || this.#returning.awaits(match)) continue;
         if (!this.paused && this.subscriptions.takes(event)) {
           if (this.positions.repeats(event)) {
             deliver();
@@ -840,15 +855,28 @@ export class ClientCore {
 
   /** @param {{t?: unknown, positions?: Record<string, import("./positions.js").Position>}} event */
   #onPong({ t, positions = {} }) {
-    const told = Object.entries(positions).filter(([subject]) => this.subscriptions.has(subject));
+    const told = Object.entries(positions).filter(
+      ([subject]) => this.subscriptions.has(subject) && !this.#returning.awaits(subject),
+    );
     this.positions.begin(Object.fromEntries(told));
-    const subjects = this.#fences.passed(t);
+    // The answer to an earlier subscription is none to the newest one.
+    const subjects = this.#fences.passed(t).filter((subject) => !this.#returning.awaits(subject));
     if (subjects.length) this.#emit({ kind: "subscribed", subjects });
     const mark = this.#fences.mark(t);
     if (mark !== undefined) this.#emit({ kind: "reported", mark });
+    this.#returning.passed(t);
   }
 
   // Commands
+
+  /**
+   * Take nothing of these subscriptions that was sent before this.
+   *
+   * @param {string[]} names
+   */
+  #return(names) {
+    if (names.length) this.#command(this.#returning.begin(names));
+  }
 
   /** @param {string[]} subjects */
   #resubscribe(subjects) {
