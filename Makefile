@@ -36,16 +36,27 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml $(NATIVE) | $(VENV)/bin/python
 # Jars that no Python package carries: a Kafka broker for the tests, what Spark needs for Kafka and S3.
 build/jvm/.done: jvm/pom.xml
 	@if ! command -v mvn > /dev/null; then \
-	  echo "NO KAFKA: Maven is not installed (Debian: apt-get install maven openjdk-17-jdk-headless)." >&2; \
-	  test -z "$${CI:-}"; exit; \
+	  echo "NO JARS: Maven is not installed (Debian: apt-get install maven openjdk-17-jdk-headless)." >&2; \
+	  exit 1; \
 	fi; \
 	rm -rf build/jvm; \
 	for part in broker spark s3a; do \
-	  mvn -q -B -f jvm/pom.xml -P $$part dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/build/jvm/$$part; \
+	  to=$(CURDIR)/build/jvm/$$part; \
+	  if ! mvn -q -B -f jvm/pom.xml -P $$part dependency:copy-dependencies -DoutputDirectory=$$to \
+	    || ! ls $$to/*.jar > /dev/null 2>&1; then \
+	    rm -rf $$to; \
+	    echo "NO JARS: Maven fetched none for build/jvm/$$part; above it says why. Is there a network?" >&2; \
+	    exit 1; \
+	  fi; \
 	done; \
 	touch $@
 
 jars: build/jvm/.done ## fetch for Spark Kafka (build/jvm/spark) and S3 (build/jvm/s3a), and a broker for the tests
+
+# Tests that need jars say that they are skipped. In CI nothing may be skipped.
+.PHONY: try-jars
+try-jars:
+	@$(MAKE) --no-print-directory jars || test -z "$${CI:-}"
 
 run: $(VENV)/.run ## install what the server needs and start it on 127.0.0.1:8800
 	@echo "Open http://127.0.0.1:8800/ in a browser, or try in two other terminals:"
@@ -178,17 +189,17 @@ test-pure: $(VENV)/.dev ## the tests of core and codec, with their branch covera
 	$(BIN)/python -m coverage run -m pytest -q tests/core tests/codec
 	$(BIN)/python -m coverage report
 
-test-server: $(VENV)/.dev $(SITE)/.done $(CLIENT)/node_modules/.package-lock.json browser proxies prometheus networks jars history ## the tests of all else but the pipeline
+test-server: $(VENV)/.dev $(SITE)/.done $(CLIENT)/node_modules/.package-lock.json browser proxies prometheus networks try-jars history ## the tests of all else but the pipeline
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline --ignore=tests/kafka
 
-test-pipeline: $(VENV)/.dev browser jars ## the tests of pipeline and Kafka engine, with Spark and a broker
+test-pipeline: $(VENV)/.dev browser try-jars ## the tests of pipeline and Kafka engine, with Spark and a broker
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/pipeline tests/kafka -m "not soak"
 
 test-again: ## the tests that failed in the run before, once more, one at a time
 	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none
 
 .PHONY: test-again pipeline-soak pipeline-chaos
-pipeline-soak: $(VENV)/.dev browser jars ## longer tests of the pipeline: further kills, the demo, the benchmark
+pipeline-soak: $(VENV)/.dev browser try-jars ## longer tests of the pipeline: further kills, the demo, the benchmark
 	$(BIN)/python -m pytest -q tests/pipeline tests/kafka -m soak
 
 CHAOS_MINUTES ?= 10
