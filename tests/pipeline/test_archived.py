@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from mdserver.pipeline.audit.archived import ArchivedUntil, with_reached
+from mdserver.pipeline.audit.archived import (
+    BEHIND,
+    MARGIN_S,
+    UNPLACED,
+    ArchivedUntil,
+    with_reached,
+)
 from mdserver.pipeline.common.checkpoints import TopicPart, TopicPartitions
 
 pytestmark = pytest.mark.pipeline
@@ -108,20 +114,67 @@ def test_of_a_member_whose_topics_were_not_noted_the_last_line_counts(spark: Any
     ]
 
 
-def test_behind_a_change_of_partitions_a_subject_may_be_in_each_of_them(spark: Any) -> None:
-    """The last message of /a/1 is of before, that of /a/0 of after the change."""
+CHANGED_S = 0
+SETTLED_S = CHANGED_S + MARGIN_S
+"""From when on (s) producers know the partitions after a change at CHANGED_S."""
+
+
+def reached_after_a_change(
+    spark: Any, seen: list[tuple[int, int]], at_s: int, parts: dict[int, int], count: int = 2
+) -> tuple[bool, str | None]:
+    """Whether a message of this time is judged, and why not.
+
+    `seen` are times and partitions of the subject's archived messages, and `parts` how far the
+    member is archived in each of the `count` partitions.
+    """
+    archived = [("/a", "n1", at(second), "kafka", part) for second, part in seen]
+    columns = "subject string, node string, ts_server timestamp, src_kind string"
+    messages = spark.createDataFrame(archived, f"{columns}, src_partition bigint")
+    lacking = spark.createDataFrame(
+        [("n1", "/a", at(at_s))], "node string, subject string, ts timestamp"
+    )
+    topics = {("n1", TOPIC, part): us(second) for part, second in parts.items()}
+    changed = {TOPIC: TopicPartitions(count, us(CHANGED_S))}
+    (row,) = with_reached(lacking, messages, ArchivedUntil({}, topics, changed)).collect()
+    return row.reached, row.waiting
+
+
+def test_while_producers_may_not_know_of_a_change_both_partitions_count(spark: Any) -> None:
+    """One that knows nothing yet still writes to partition 0, and others to partition 1."""
+    seen = [(-5, 0), (SETTLED_S - 10, 0)]
+    parts = {0: SETTLED_S + 9, 1: SETTLED_S - 100}
+    assert reached_after_a_change(spark, seen, SETTLED_S - 50, parts) == (False, UNPLACED)
+    later = [*seen, (SETTLED_S + 5, 1)]
+    assert reached_after_a_change(spark, later, SETTLED_S - 50, parts) == (False, BEHIND)
+    level = parts | {1: SETTLED_S + 5}
+    assert reached_after_a_change(spark, later, SETTLED_S - 50, level) == (True, None)
+    # Old lines of partition 0 may be behind as well, although the subject is in partition 1 now.
+    behind = {0: SETTLED_S - 60, 1: SETTLED_S + 5}
+    assert reached_after_a_change(spark, later, SETTLED_S - 50, behind) == (False, BEHIND)
+
+
+def test_when_producers_know_of_a_change_the_newest_message_shows_the_partition(spark: Any) -> None:
+    seen = [(-5, 0), (SETTLED_S + 5, 1)]
+    parts = {0: -5, 1: SETTLED_S + 5}
+    assert reached_after_a_change(spark, seen, SETTLED_S + 3, parts) == (True, None)
+    assert reached_after_a_change(spark, seen, SETTLED_S + 9, parts) == (False, BEHIND)
+
+
+def test_without_a_later_message_each_partition_that_there_is_counts(spark: Any) -> None:
+    """A member may have no line in one of them: then nothing shows how far it is there."""
+    seen, level = [(-5, 0)], {0: 20, 1: 20}
+    assert reached_after_a_change(spark, seen, 10, level) == (True, None)
+    assert reached_after_a_change(spark, seen, 10, level, count=3) == (False, UNPLACED)
+    assert reached_after_a_change(spark, seen, 10, {0: 20, 1: 9}) == (False, UNPLACED)
+
+
+def test_a_subject_that_stays_in_its_partition_is_judged_by_that(spark: Any) -> None:
+    seen = [(-5, 0), (SETTLED_S + 5, 0)]
+    parts = {0: SETTLED_S + 5}
+    assert reached_after_a_change(spark, seen, 10, parts) == (True, None)
+
+
+def test_a_change_of_another_topic_changes_nothing(spark: Any) -> None:
     here = {("n1", TOPIC, 0): us(20), ("n1", TOPIC, 1): us(20), ("n2", TOPIC, 0): us(20)}
-    changed = {TOPIC: TopicPartitions(3, us(10))}
-    assert judged(spark, here, changed=changed) == [("n1", "/a/0"), ("n2", "/a/0"), ("n3", "/j")]
-    behind = here | {("n1", TOPIC, 2): us(9)}
-    assert judged(spark, behind, changed=changed) == [("n1", "/a/0"), ("n2", "/a/0"), ("n3", "/j")]
-    level = here | {("n1", TOPIC, 2): us(10)}
-    assert judged(spark, level, changed=changed) == [
-        ("n1", "/a/0"),
-        ("n1", "/a/1"),
-        ("n1", "/unknown"),
-        ("n2", "/a/0"),
-        ("n3", "/j"),
-    ]
     elsewhere = {"other.messages": TopicPartitions(3, us(10))}
     assert ("n1", "/unknown") in judged(spark, here, changed=elsewhere)

@@ -15,6 +15,7 @@ from mdserver.journal.rows import ROW_VERSION
 from mdserver.limits import NS_PER_S
 from mdserver.pipeline.archive import job as archive_job
 from mdserver.pipeline.audit.job import run_audit
+from mdserver.pipeline.common import checkpoints
 from mdserver.pipeline.common.sources import JournalSource, KafkaSource
 from tests.live_kafka import LiveKafka
 
@@ -86,7 +87,6 @@ def test_a_subject_that_may_be_in_a_new_partition_is_not_judged_by_its_old_one(
     archive(source)
     kafka.admin.create_partitions([NewPartitions(topic, 2)])[topic].result(TIMEOUT_S)
     # The old partition is archived further than the message that is missing, the new one is not.
-    # The old partition is archived further than the message that is missing, the new one is not.
     send(1, now_s + 2 * DAY_S, [IN_THE_OLD_ONE])
     archive(source)
     assert partitions(1) == {0}
@@ -96,3 +96,19 @@ def test_a_subject_that_may_be_in_a_new_partition_is_not_judged_by_its_old_one(
     archive(source)
     assert partitions(LOST + 1) == {0, 1}
     assert found() == dict.fromkeys(SUBJECTS, "acknowledged_not_archived")
+
+
+def test_after_an_upgrade_partitions_that_did_not_change_are_known(
+    spark: Any, kafka: LiveKafka, tmp_path: Path
+) -> None:
+    """An earlier release noted no number of them; Spark's checkpoint has the first one."""
+    topic, tables = f"{tmp_path.name}.messages", tmp_path / "tables"
+    kafka.create(topic, partitions=2)
+    for seq in (1, 2):
+        lines = message_lines([Publication(each, b"1") for each in SUBJECTS], seq, seq)
+        kafka.produce(topic, list(zip(SUBJECTS, lines, strict=True)))
+        source = KafkaSource(kafka.servers, [topic])
+        archive_job.run_archive(spark, source, tables, lambda _: None, once=True)
+        (noted,) = (tables / checkpoints.FOLDER).glob("*.partitions")
+        assert checkpoints.topics_changed(tables, "messages") == {}
+        noted.unlink()

@@ -122,3 +122,24 @@ def test_topics_whose_partitions_changed(tmp_path: Path) -> None:
     for file in (tmp_path / checkpoints.FOLDER).glob("*.partitions"):
         file.write_text("[[1")
     assert noted(first, {"a": 3}, 8) == {"a": (3, 8)}
+
+
+def test_partitions_of_a_source_that_an_earlier_release_read(tmp_path: Path) -> None:
+    """It noted none; those with which the source began are no change if they are still there."""
+
+    def noted(first: dict[str, int]) -> dict[str, Any]:
+        source = checkpoints.opened(tmp_path, "messages", FIRST, new=False)
+        source.note_reached(tmp_path, {("n1", "a", 0): 7})
+        for file in (tmp_path / checkpoints.FOLDER).glob("*.partitions"):
+            file.unlink()
+        source.note_partitions(tmp_path, {"a": 3, "b": 1}, 5, lambda: first)
+        assert source.reached(tmp_path) == {("n1", "a", 0): 7}
+        changed = checkpoints.topics_changed(tmp_path, "messages")
+        source.note_partitions(tmp_path, {"a": 3, "b": 1}, 9, dict)
+        assert checkpoints.topics_changed(tmp_path, "messages") == changed
+        return {topic: (each.partitions, each.since_us) for topic, each in changed.items()}
+
+    assert noted({"a": 3, "b": 1}) == {}
+    assert noted({"a": 2, "b": 1}) == {"a": (3, 5)}
+    assert noted({"a": 3}) == {"b": (1, 5)}
+    assert noted({}) == {"a": (3, 5), "b": (1, 5)}

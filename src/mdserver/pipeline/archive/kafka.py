@@ -8,6 +8,7 @@ the checkpoint and of the table belong together: without the checkpoint Spark wo
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -20,7 +21,7 @@ from mdserver.pipeline.common.delta import TableBatch
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import KafkaSource
 from mdserver.pipeline.common.spark_errors import reason_of
-from mdserver.pipeline.common.spark_folders import SparkFolders
+from mdserver.pipeline.common.spark_folders import SparkFolders, first_partitions
 
 
 class KafkaArchive:
@@ -119,7 +120,8 @@ class KafkaArchive:
             self._run.held()
             # Clocks of members may be ahead of this one.
             newest_us = max(time.time_ns() // NS_PER_US, *later.values())
-            checkpoint.note_partitions(self._tables, counts, newest_us)
+            first = partial(first_partitions, self._folders, checkpoint.folder)
+            checkpoint.note_partitions(self._tables, counts, newest_us, first)
             checkpoint.note_reached(self._tables, known | later)
         seconds = time.monotonic() - began
         self._run.done(

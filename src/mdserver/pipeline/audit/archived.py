@@ -4,10 +4,15 @@ Lines of one journal have an order. If a line of a member is archived, so are al
 has an order within each partition only: of a message that the archive lacks, it has come so far if
 it has a later line of the same member from the partition of the message's subject. Which partition
 that is shows in other messages of the subject; without any, all partitions in which the member has
-lines have to be that far. If a topic got partitions, or there are other topics, messages from
-before that show nothing, and the member has to be that far in each partition that there is: a
-message may be the first one in its new partition. A member of which both journal and topics were
-archived has come as far as the one that is ahead.
+lines have to be that far. A member of which both journal and topics were archived has come as far
+as the one that is ahead.
+
+If a topic got partitions, or there are other topics, a subject may be in another partition than
+before. Producers notice that late, each at another time, so for a while a subject's messages are in
+either (`MARGIN_S`). What was acknowledged until the end of that time is held against all partitions
+in which the subject was seen, if it was seen before and after; what was acknowledged later, against
+the partition of the newest message. If there is no such message, the member has to be that far in
+each partition that there is: a message may be the first one in its new partition.
 """
 
 from collections.abc import Mapping
@@ -16,7 +21,20 @@ from attrs import field, frozen
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from mdserver.journal.rows import NS_PER_US
+from mdserver.limits import NS_PER_S
 from mdserver.pipeline.common.checkpoints import TopicPart, TopicPartitions
+
+MARGIN_S = 600
+"""How long after a change of partitions producers may write to the old ones. Kafka's clients ask
+for partitions every five minutes (`metadata.max.age.ms`), and again if brokers did not answer;
+and clocks of members may differ from that of the archive."""
+MARGIN_US = MARGIN_S * NS_PER_S // NS_PER_US
+BEHIND = "acknowledged, and the archive has not come so far"
+UNPLACED = (
+    "acknowledged, and partitions of its topic changed: no later message of the subject shows in"
+    " which one it is; let the archive catch up, and publish to the subject if that is not enough"
+)
 
 
 @frozen
@@ -34,9 +52,10 @@ class ArchivedUntil:
 
 
 def with_reached(lacking: DataFrame, messages: DataFrame, until: ArchivedUntil) -> DataFrame:
-    """Return rows with `node`, `subject`, `ts`, and `reached`: whether the archive came that far.
+    """Return rows with `node`, `subject`, `ts`, and two columns more.
 
-    A member without any archived line, and that is in no topic, has come to its end.
+    `reached` is whether the archive came that far, and `waiting` says why not, null otherwise. A
+    member without any archived line, and that is in no topic, has come to its end.
     """
     told: Column = f.lit(None).cast("timestamp")
     for node, us in until.journals.items():
@@ -49,27 +68,64 @@ def with_reached(lacking: DataFrame, messages: DataFrame, until: ArchivedUntil) 
     found = found.withColumns({name: f.greatest(name, told) for name in newest})
     by_journal = f.col("in_any").isNull() | (f.col("ts") <= f.col("in_any"))
     if not until.topics:
-        return found.select(*lacking.columns, by_journal.alias("reached"))
-    parts = _parts(messages, until.topics)
-    least = _in_all(messages, until)
+        return _judged(found, lacking, by_journal, f.lit(BEHIND))
+    placed = _placed(found, messages, until)
+    by_topics = f.coalesce(f.col("ts") <= f.greatest("there", "in_journal"), f.lit(False))
+    reached = f.when(f.col("in_topics").isNotNull(), by_topics).otherwise(by_journal)
+    unplaced = f.lit(bool(until.changed)) & f.col("in_topics") & f.col("parts").isNull()
+    return _judged(placed, lacking, reached, f.when(unplaced, UNPLACED).otherwise(BEHIND))
+
+
+def _judged(found: DataFrame, lacking: DataFrame, reached: Column, waiting: Column) -> DataFrame:
+    return found.select(
+        *lacking.columns,
+        reached.alias("reached"),
+        f.when(~reached, waiting).alias("waiting"),
+    )
+
+
+def _placed(found: DataFrame, messages: DataFrame, until: ArchivedUntil) -> DataFrame:
+    """Return rows with `in_topics`, `parts` and `there`.
+
+    `parts` are the partitions in which the message may be, null if that is not known; `there` is
+    how far the member is archived in all of those, or in all that there are.
+    """
+    here = messages.where("src_kind = 'kafka'").groupBy("subject")
     since = [each.since_us for each in until.changed.values() if each.since_us is not None]
-    here = messages.where("src_kind = 'kafka'")
     if since:
-        here = here.where(f.col("ts_server") > f.timestamp_micros(f.lit(max(since))))
-    partitions = here.groupBy("subject").agg(f.max_by("src_partition", "ts_server").alias("part"))
-    placed = found.join(partitions, "subject", "left").join(f.broadcast(least), "node", "left")
-    placed = placed.join(f.broadcast(parts), ["node", "part"], "left")
-    there = f.when(f.col("part").isNull(), f.col("all_reached")).otherwise(f.col("part_reached"))
-    by_topics = f.coalesce(f.col("ts") <= f.greatest(there, "in_journal"), f.lit(False))
-    of_topics = f.col("in_topics").isNotNull()
-    reached = f.when(of_topics, by_topics).otherwise(by_journal)
-    return placed.select(*lacking.columns, reached.alias("reached"))
+        begun = f.timestamp_micros(f.lit(min(since)))
+        over = f.timestamp_micros(f.lit(max(since) + MARGIN_US))
+        part = f.col("src_partition")
+        # Topics of before may have had more, in which no line comes any more.
+        still = part <= max(number for _, _, number in until.topics)
+        now = f.when(f.col("ts_server") > over, part)
+        subjects = here.agg(
+            f.max_by(now, f.when(now.isNotNull(), f.col("ts_server"))).alias("now"),
+            f.when(f.min("ts_server") <= begun, f.collect_set(f.when(still, part))).alias("ever"),
+        )
+        ever = f.when(f.col("now").isNotNull(), f.col("ever"))
+        current = f.when(f.col("now").isNotNull(), f.array("now"))
+        parts = f.when(f.col("ts") > over, current).otherwise(ever)
+    else:
+        subjects = here.agg(f.max_by("src_partition", "ts_server").alias("now"))
+        parts = f.when(f.col("now").isNotNull(), f.array("now"))
+    placed = found.join(subjects, "subject", "left").withColumn("parts", parts)
+    placed = placed.join(f.broadcast(_in_all(messages, until)), "node", "left")
+    # Of a partition in which the member has no line nothing is known.
+    each = f.transform(
+        "parts", lambda part: f.coalesce(f.try_element_at("by_part", part), f.lit(0))
+    )
+    in_parts = f.timestamp_micros(f.array_min(each))
+    there = f.when(f.col("parts").isNull(), f.col("all_reached")).otherwise(in_parts)
+    return placed.withColumn("there", there)
 
 
 def _in_all(messages: DataFrame, until: ArchivedUntil) -> DataFrame:
-    """Return how far all partitions are archived of each member: node, in_topics, all_reached.
+    """Return how far topics are archived of each member: node, in_topics, all_reached, by_part.
 
-    That is null if the member has no line in a partition of a topic that has changed.
+    `all_reached` is about all partitions, and null if the member has no line in a partition of a
+    topic that has changed. `by_part` has the time (us) of each partition: rows of messages do not
+    say their topic, so of topics that a member shares the one that is behind counts.
     """
     members: dict[str, dict[tuple[str, int], int]] = {}
     for (node, topic, partition), us in until.topics.items():
@@ -82,22 +138,13 @@ def _in_all(messages: DataFrame, until: ArchivedUntil) -> DataFrame:
             for topic in topics & until.changed.keys()
             for partition in range(until.changed[topic].partitions)
         )
-        rows.append((node, True, min(reached.values()) if whole else None))
+        least: dict[int, int] = {}
+        for (_, partition), us in reached.items():
+            least[partition] = min(us, least.get(partition, us))
+        rows.append((node, True, min(reached.values()) if whole else None, least))
     spark = messages.sparkSession
-    made = spark.createDataFrame(rows, "node string, in_topics boolean, us bigint")
-    return made.select("node", "in_topics", f.timestamp_micros("us").alias("all_reached"))
-
-
-def _parts(messages: DataFrame, topics: Mapping[TopicPart, int]) -> DataFrame:
-    """Return how far each partition is archived of each member: node, part, part_reached.
-
-    Rows of messages do not say their topic. Of topics that a member shares, the one that is behind
-    counts.
-    """
-    least: dict[tuple[str, int], int] = {}
-    for (node, _, partition), us in topics.items():
-        least[node, partition] = min(us, least.get((node, partition), us))
-    rows = [(node, partition, us) for (node, partition), us in least.items()]
-    spark = messages.sparkSession
-    made = spark.createDataFrame(rows, "node string, part bigint, us bigint")
-    return made.select("node", "part", f.timestamp_micros("us").alias("part_reached"))
+    columns = "node string, in_topics boolean, us bigint, by_part map<bigint, bigint>"
+    made = spark.createDataFrame(rows, columns)
+    return made.select(
+        "node", "in_topics", f.timestamp_micros("us").alias("all_reached"), "by_part"
+    )

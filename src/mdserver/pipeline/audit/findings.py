@@ -70,23 +70,18 @@ def of_silent(silent: Silent) -> DataFrame:
 def of_unarchived(unarchived: DataFrame) -> DataFrame:
     """Return the findings of acknowledged publications that the archive lacks.
 
-    Those to which it has not come are `unjudged`, in one finding for each subject.
+    Those to which it has not come are `unjudged`, in one finding for each subject and reason.
     """
     found = _places(unarchived.where("reached"), "acknowledged to its publisher")
     waiting = (
         unarchived.where("not reached")
-        .groupBy("node", *verdicts.PLACE)
+        .groupBy("node", *verdicts.PLACE, f.col("waiting").alias("reason"))
         .agg(
             f.min("seq").alias("seq_lo"),
             f.max("seq").alias("seq_hi"),
             f.count_distinct("seq").alias("n"),
         )
-        .withColumns(
-            {
-                "verified": f.lit(True),
-                "reason": f.lit("acknowledged, and the archive has not come so far"),
-            }
-        )
+        .withColumn("verified", f.lit(True))
     )
     return _formed(found, f.lit("acknowledged_not_archived"), member="node").unionByName(
         _formed(waiting, f.lit(UNJUDGED), member="node")

@@ -141,12 +141,13 @@ def acked_not_archived(
 
     Of those that a member acknowledged after what is archived of its journal `reached` is false:
     the archive has not come so far, and may get them. Columns: node, history, subject, epoch, seq,
-    publisher, number, reached.
+    publisher, number, reached, waiting.
     """
     acked = published.where("event = 'publish' and qos = 'GUARANTEED' and seq > 0")
     lacking = acked.join(messages.select(*PLACE, "seq"), [*PLACE, "seq"], "left_anti")
     found = with_reached(lacking, messages, until)
-    return found.select("node", *PLACE, "seq", "publisher", "number", "reached").distinct()
+    columns = ("node", *PLACE, "seq", "publisher", "number", "reached", "waiting")
+    return found.select(*columns).distinct()
 
 
 def sums_at_ends(messages: DataFrame, receipts: DataFrame) -> DataFrame:

@@ -108,14 +108,23 @@ class StreamCheckpoint:
         """Return what `note_reached` noted of this source; nothing if it is damaged."""
         return _topics_reached(tables, self._reached)
 
-    def note_partitions(self, tables: Tables, counts: Mapping[str, int], now_us: int) -> None:
+    def note_partitions(
+        self,
+        tables: Tables,
+        counts: Mapping[str, int],
+        now_us: int,
+        first: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
         """Note the numbers of partitions of topics before `note_reached` notes more of them.
 
         If they are others than before, subjects may be in other partitions from `now_us` on. So
-        they may if there is a further topic or another source, or nothing was noted of this one.
+        they may if there is a further topic or another source. An earlier release noted none:
+        then `first` is asked for the numbers with which the source began.
         """
         before = _partitions(tables, self._partitions)
         begun = self.number > 1 or bool(before) or bool(self.reached(tables))
+        if begun and not before and self.number == 1:
+            before = {topic: TopicPartitions(count, None) for topic, count in first().items()}
         told = {}
         for topic, count in counts.items():
             known = before.get(topic)
@@ -123,7 +132,7 @@ class StreamCheckpoint:
                 told[topic] = known
             else:
                 told[topic] = TopicPartitions(count, now_us if begun else None)
-        if told != before:
+        if told != _partitions(tables, self._partitions):
             content = {topic: [each.partitions, each.since_us] for topic, each in told.items()}
             _write(tables, self._partitions, json.dumps(content).encode())
 

@@ -5,6 +5,7 @@ of Hadoop, with the jars that they need. Tables in an object store are reached w
 the checkpoints of a query may be in another place than the tables that it fills.
 """
 
+import json
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +31,9 @@ class SparkFolders(Protocol):
 
     def make(self, name: str) -> None:
         """Make a folder, and those above it; do nothing if it is there."""
+
+    def content(self, name: str) -> bytes | None:
+        """Return a file below a folder, None if it is not there."""
 
 
 @frozen
@@ -57,10 +61,23 @@ class LocalFolders:
         except OSError as error:
             raise PipelineError(f"{self.path(name)} cannot be made: {error.strerror}") from None
 
+    def content(self, name: str) -> bytes | None:
+        """Return a file below a folder, None if it is not there."""
+        try:
+            return (self.place / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise PipelineError(f"{self.path(name)}: {error.strerror}") from None
+
 
 FIRST_LOOK = {"fs.s3a.attempts.maximum": "3", "fs.s3a.retry.limit": "3"}
 """Settings of Hadoop for the look at folders before a job begins: by default it takes minutes until
 a wrong address is an error. The job itself has the patience that Hadoop has."""
+
+
+FIRST_OFFSETS = "sources/0/0"
+"""Where Spark's checkpoint of a query has the offsets of each partition when the query began."""
 
 
 class RemoteFolders:
@@ -103,6 +120,18 @@ class RemoteFolders:
         """Make a folder, and those above it; do nothing if it is there."""
         self._asked(self._files.mkdirs, name)
 
+    def content(self, name: str) -> bytes | None:
+        """Return a file below a folder, None if it is not there."""
+        if not self.exists(name):
+            return None
+        opened = self._asked(self._files.open, name)
+        try:
+            return bytes(opened.readAllBytes())
+        except Py4JJavaError as error:
+            raise PipelineError(f"{self.path(name)}: {_reason(error)}") from None
+        finally:
+            opened.close()
+
     def _asked(self, method: Any, name: str) -> Any:
         try:
             return method(self._path(self.path(name)))
@@ -139,3 +168,17 @@ def opened(spark: SparkSession, place: Path | str) -> SparkFolders:
         return LocalFolders(place)
     assert object_store.is_uri(place)
     return RemoteFolders(spark, place)
+
+
+def first_partitions(folders: SparkFolders, name: str) -> dict[str, int]:
+    """Return how many partitions topics had when the query of a folder read them first.
+
+    Returns nothing if Spark's checkpoint does not say it.
+    """
+    found = folders.content(f"{name}/{FIRST_OFFSETS}") or b""
+    try:
+        # A zero byte, the version of the format, and offsets by topic and partition.
+        offsets = json.loads(found.lstrip(b"\0").partition(b"\n")[2])
+        return {str(topic): len(parts) for topic, parts in offsets.items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
