@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from mdserver.cluster import votes
-from mdserver.cluster.messages import Heartbeat
+from mdserver.cluster.messages import Heartbeat, SyncRequest
 
 if TYPE_CHECKING:
     from mdserver.cluster.votes import VoteRecord
@@ -22,7 +22,8 @@ SETTLED = "settled before the next"
 DURABLE = "lists are durable"
 TOLD = "told once on disk"
 ONCE = "a next list is named once"
-RULES = (OLDER, NEWER, SETTLED, DURABLE, TOLD, ONCE)
+UNLISTED = "no newer list has it"
+RULES = (OLDER, NEWER, SETTLED, DURABLE, TOLD, ONCE, UNLISTED)
 
 Names = tuple[str, ...]
 Seat = tuple[str, int]
@@ -36,7 +37,8 @@ class ListRules:
     `_active`: group and list by which an epoch of it was active. `_noted`: the newest list that a
     member told others of. `_named`: the next list that it told others of, and `_before_loss` those
     that it had told of when it lost its vote record. `_entered`: the list that a member went by
-    when it began its latest step.
+    when it began its latest step. `_lists`: those of which anybody told others. `_had_it`: the
+    newest of them that had a member as a seed which has lost its record since.
     """
 
     _world: "World"
@@ -45,6 +47,8 @@ class ListRules:
     _named: dict[Seat, Names] = field(factory=dict)
     _before_loss: dict[Seat, list[Names]] = field(factory=dict)
     _entered: dict[str, int] = field(factory=dict)
+    _lists: dict[int, Names] = field(factory=dict)
+    _had_it: dict[str, int] = field(factory=dict)
 
     def _violate(self, rule: str, what: str) -> None:
         self._world.watch.now = self._world.heap.now
@@ -55,6 +59,8 @@ class ListRules:
         name, node = member.name, member.running
         if member.record_lost:
             self._noted.pop(name, None)
+            listed = (number for number, names in self._lists.items() if name in names)
+            self._had_it[name] = max(listed, default=1)
             for seat in [seat for seat in self._named if seat[0] == name]:
                 self._before_loss.setdefault(seat, []).append(self._named.pop(seat))
             return
@@ -101,7 +107,11 @@ class ListRules:
 
     def said(self, member: "Member", message: object) -> None:
         """A member sends something to others."""
-        if not isinstance(message, Heartbeat) or not hasattr(member.node, "seeds"):
+        if not hasattr(member.node, "seeds"):
+            return  # the release before, which knows the first list only
+        if isinstance(message, SyncRequest) and message.anew:
+            self._begins_anew(member)
+        if not isinstance(message, Heartbeat):
             return
         number, named = message.list_number, tuple(message.next_seeds)
         if number == 1 and not named:
@@ -113,8 +123,17 @@ class ListRules:
             what = f"{name} tells of list {number} and the next list {named}"
             self._violate(TOLD, f"{what}; its disk has {record.number} and {tuple(record.next)}")
         self._noted[name] = max(number, self._noted.get(name, 1))
+        self._lists.setdefault(number, tuple(message.seeds))
         if named and self._named.get((name, number)) != named:
             self._names(member, number, named)
+
+    def _begins_anew(self, member: "Member") -> None:
+        """A seed that lost its record asks for the logs as one that no list has."""
+        name, number = member.name, member.running.seeds.number
+        newest = self._had_it.get(name, 1)
+        if newest > number:
+            what = f"{name} begins anew by list {number}, and list {newest} has it"
+            self._violate(UNLISTED, what)
 
     def _names(self, member: "Member", number: int, named: Names) -> None:
         """A seed tells for the first time that it named a next list."""

@@ -109,6 +109,10 @@ def sure_in_any_case(_: object) -> Any:
     return sure
 
 
+def in_no_newer_list(_: object) -> Any:
+    return property(lambda _: True)
+
+
 OF_LISTS = (
     Mutant(
         "a seed promises epochs of an older list",
@@ -159,5 +163,10 @@ OF_LISTS = (
         "a new seed is named before it has the logs",
         ((Relisting, "_carry_out", taken_for_ready),),
         profiles.reseeded,
+    ),
+    Mutant(
+        "a seed begins anew while a newer list may have it",
+        ((Relisting, "_in_no_newer_list", in_no_newer_list),),
+        stored("in-no-newer-list"),
     ),
 )

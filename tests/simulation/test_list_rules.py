@@ -16,6 +16,7 @@ FOUND = {
     "told-once-on-disk": list_rules.TOLD,
     "named-once-after-a-loss": list_rules.ONCE,
     "two-names-of-one-seed": list_rules.ONCE,
+    "in-no-newer-list": list_rules.UNLISTED,
 }
 BY_TITLE = {mutant.title: mutant for mutant in MUTANTS}
 

@@ -250,7 +250,16 @@ class Relisting(MemberPart):
             return False
         if not self.forgot:
             return self._enough(peers[seed].greeted for seed in seeds.others)
-        return self.settled and self._enough(
+        return self.settled and self._in_no_newer_list
+
+    @property
+    def _in_no_newer_list(self) -> bool:
+        """Return whether no list after the present one can have had this member at its loss.
+
+        A majority of the present list would have named that one (spec: `NoneFollowed`).
+        """
+        seeds, peers = self._members.seeds, self._members.peers
+        return self._enough(
             peers[seed].list_number == seeds.number
             and not peers[seed].next_seeds
             and peers[seed].may_name
