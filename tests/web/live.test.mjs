@@ -306,6 +306,18 @@ test("where something else listens one hears so", async (t) => {
   });
 });
 
+test("a subscription that begins after the time for a connection fails as well", async () => {
+  const silent = net.createServer().listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  const client = new Client(`127.0.0.1:${silent.address().port}`, { connectTimeoutMs: 200 });
+  await assert.rejects(client.connected(), { name: "ConnectError" });
+  const later = client.subscribe("/a/b");
+  await assert.rejects(later.next(), { name: "ConnectError" });
+  await assert.rejects(later.confirmed(), { name: "ConnectError" });
+  await client.close();
+  silent.close();
+});
+
 test("where nobody listens one hears so", async () => {
   const closed = net.createServer().listen(0, "127.0.0.1");
   await once(closed, "listening");

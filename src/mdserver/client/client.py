@@ -298,6 +298,9 @@ class Client:
         arguments.whole("conflation_ms", conflation_ms)
         subscription = Subscription(self._shared, subjects, self._buffer_messages)
         self._shared.add(subscription, history, conflation_ms)
+        if self._standing.trouble is not None:
+            # Those that were there before have been told, and nothing else would tell this one.
+            subscription.fail(self._standing.trouble)
         return subscription
 
     def subscribe_with_history(self, subjects: Iterable[str], history: int) -> Subscription:

@@ -22,8 +22,9 @@ class Subscription:
     reconnects. An `async with` block ends the subscription at its end. The iteration raises:
 
     - SubscribeError when the server refuses a subject;
-    - StoppedError when the client stops because a server refused it;
-    - ConnectError when no server was reached in `connect_timeout_s`.
+    - StoppedError when the client stops, or had stopped, because a server refused it;
+    - ConnectError when no server was reached in `connect_timeout_s`, once, also if the subscription
+      began after that.
 
     A new iteration after an error goes on with the remaining messages. The iteration ends when the
     last subject has ended, or the client is left.

@@ -88,6 +88,11 @@ class ClientStanding:
         """Whether the client was entered, even if it was left since."""
         return self._place is not None
 
+    @property
+    def trouble(self) -> ClientError | None:
+        """Why nothing can be waited for that comes from a server; None if it can."""
+        return self.stopped or self.unreachable
+
     def enter(self) -> None:
         """Note that the client is entered; raises NotOpenError if it was entered before."""
         if self._place is not None:
@@ -140,9 +145,8 @@ class ClientStanding:
         await anyio.lowlevel.checkpoint()
         while not there():
             self.require_open()
-            trouble: ClientError | None = self.stopped or self.unreachable
-            if trouble is not None:
-                raise trouble
+            if self.trouble is not None:
+                raise self.trouble
             await self._changes.wait()
 
 

@@ -377,6 +377,9 @@ export class Client extends EventTarget {
     const given = texts("subjects", subjects, "/a/b");
     const subscription = new Subscription(this, given, this.#bufferMessages, callback);
     this.#shared.add(subscription, history, conflationMs);
+    // Those that were there before have been told, and nothing else would tell this one.
+    const trouble = this.#stopped ?? this.#unreachable;
+    if (trouble) subscription.fail(trouble);
     return subscription;
   }
 
