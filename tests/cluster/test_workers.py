@@ -70,6 +70,23 @@ def taken(cluster: Cluster, *names: str) -> int:
     return sum(one.status is StatusName.PUBLISH_OK for name in names for one in told(cluster, name))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_worker_with_nothing_to_do_says_nothing(mode: str) -> None:
+    """Its member watches its process, and reads no sign of life."""
+    cluster, workers = started(1, **MODES[mode])
+    said: list[str] = []
+    sent = cluster.sent
+
+    def noted(sender: str, receivers: tuple[str, ...], message: Any) -> None:
+        said.append(sender)
+        sent(sender, receivers, message)
+
+    cluster.sent = noted  # type: ignore[method-assign]
+    cluster.run(5 * S)
+
+    assert Counter(said).keys() & set(workers) == set()
+
+
 @pytest.mark.parametrize(
     ("count", "mode"), [(1, "guaranteed"), (1, "written down"), *((3, mode) for mode in MODES)]
 )

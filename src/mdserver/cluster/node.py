@@ -444,7 +444,8 @@ class Node:
             self.members.up(input.peer, self.outgoing.now)
             self.outgoing.linked = self.members.linked()
             self.outgoing.send((input.peer,), self.storage.hello())
-            self.outgoing.send((input.peer,), self._pulse())
+            if not self.settings.learner:
+                self.outgoing.send((input.peer,), self._pulse())
         else:
             self.outgoing.linked = self.members.linked()
             self.mode.member_unreachable()
@@ -553,7 +554,8 @@ class Node:
         self.mode.tick()
         self.following.look()
         self.admin.tick()
-        self.outgoing.send(self.outgoing.linked, self._pulse())
+        if not self.settings.learner:  # whose server watches its process
+            self.outgoing.send(self.outgoing.linked, self._pulse())
         self.service.look()
         self.service.tell_workers()
         self.outgoing.out.append(

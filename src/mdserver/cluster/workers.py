@@ -6,7 +6,7 @@
 A worker serves clients and nothing else. To it, its member is the coordinator of every group, in an
 epoch of its own, and what the member gives is committed already: a worker hears of no votes, no
 elections and no other members. So it is a learner like any other, with the code of any other. What
-the member does for it follows from three rules:
+the member does for it follows from four rules:
 
 - *What is committed here goes to the workers*, in the step that commits it (`Workers.feed`), and
   nothing else does: the uncommitted tail may be replaced, or taken back by a disk that is full.
@@ -15,6 +15,8 @@ the member does for it follows from three rules:
   once, by the member. A worker reads its results off the entries, as each contact does: the runs
   that go to workers name their tickets (`Workers.committed`). Results of publications that get no
   place in the log are answers (`Workers.answer`).
+- *A worker says nothing of itself*: its process is watched. Only the member sends heartbeats, which
+  name the groups with their lengths.
 - *A new history is a new epoch* for the workers. They then ask for what they lack, and drop what
   they hold, as members do after a cold start.
 
@@ -130,8 +132,6 @@ class Workers:
                 self._give(worker, message)
             case StandardBatch():
                 return message
-            case Heartbeat():
-                pass  # its process is watched, and has nothing to say of itself
             case _:
                 reason = f"{type(message).__name__} is nothing that a worker says"
                 self._outgoing.out.append(ClosePeer(worker, reason))
