@@ -164,6 +164,21 @@ def test_publications_wait_for_a_successor_and_flow_within_a_second() -> None:
     assert cluster.heap.now - begin < S
 
 
+def test_a_coordinator_that_restarts_before_it_is_missed_is_succeeded() -> None:
+    cluster = standard()
+    subject = cluster.subject_of("m2:1")
+    cluster.open("m1:1", 1)
+    publish(cluster, "m1:1", subject, "before")
+    cluster.run(S)
+    cluster.kill("m2:1")
+    cluster.run(50 * MS)
+    cluster.start("m2:1")
+    begin = cluster.heap.now
+    publish(cluster, "m1:1", subject, "after")
+    assert cluster.heap.now - begin < 2 * S
+    cluster.until(lambda: cluster.ready("m2:1"))
+
+
 def test_members_that_come_back_get_the_cache_and_their_share_without_a_reset() -> None:
     cluster = standard(log_kept=2)
     cluster.open("m1:1", 1)

@@ -115,9 +115,12 @@ class Standard(MemberPart):
 
         A coordinator that other members still see keeps its groups, or yields them in order to a
         member that everybody sees: succession would cost its clients a reset for a broken link.
+        One in sight says itself which groups it has; it has none left after a restart.
         """
         now, members = self._outgoing.now, self._members
         reported = members.reported(now)
+        for name in members.sees(now):
+            reported.pop(name, None)
         claimed: dict[int, None] = {}
         for group in self.groups:
             if group.coordinator is not None or group.leadership.coordinator in reported:
