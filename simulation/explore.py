@@ -72,6 +72,7 @@ def beginnings() -> list[Plan]:
         if not plan.bound
         and plan.members > 1
         and not plan.led
+        and not plan.standard
         and not ("before" in plan.versions and releases.missing())
     ]
 

@@ -103,6 +103,7 @@ class Member(Driver):
         cluster = ClusterSettings(
             me=self.name,
             members=self.listed,
+            guaranteed=not plan.standard,
             seed_count=plan.seeds,
             suspect=plan.suspect,
             client=f"{self.name}:1",

@@ -50,6 +50,7 @@ from simulation.mutant import Mutant, Wrap, stored, switched_on
 from simulation.rare_mutants import RARE
 from simulation.relisting_mutants import OF_LISTS
 from simulation.run import Result, run
+from simulation.standard_mutants import OF_STANDARD
 from simulation.version_mutants import OF_VERSIONS
 
 
@@ -604,6 +605,7 @@ ALL = (
     *RARE,
     *OF_VERSIONS,
     *OF_LISTS,
+    *OF_STANDARD,
 )
 MUTANTS = tuple(one for one in ALL if not (one.beside_release and releases.missing()))
 """Those that can be looked for: the release before is not there without the history of git."""

@@ -98,10 +98,13 @@ class Plan:
     led: tuple[LedStep, ...] = ()
     versions: tuple[str, str] = ("this", "this")  # the one members begin with, and the newer one
     elastic: bool = False  # members that are no seeds are in no list but their own
+    standard: bool = False  # ClusterDeliveryMode = Standard: nobody votes, and there are no seeds
 
     def describe(self) -> str:
         """Every derived option, in one line each."""
         care = "careful" if self.careful else "reckless"
+        if self.standard:
+            care = "Standard mode"
         if self.recorded:
             care += ", recorded"
         if self.numbers_kept != PUBLISHER_NUMBERS_KEPT:

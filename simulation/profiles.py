@@ -609,6 +609,39 @@ def upgrade_to_the_next(seed: int) -> Plan:
     return upgrade(seed, ("this", "next"))
 
 
+def standard(seed: int) -> Plan:
+    """Members of `ClusterDeliveryMode = Standard` end, hang and are cut off, and clients move.
+
+    So both sides of a cut serve, and publishers go from one of them to the other and back.
+    """
+    rng = random.Random(f"standard {seed}")
+    members = rng.choice((2, 3, 3, 4))
+    calm = 15 * NS_PER_S
+    kinds = ("crash", "crash-coordinator", "pause", "isolate", "half-cut", "cut", "drain")
+    faults = [
+        evolve(fault, lasting=rng.randint(500, 3000) * NS_PER_MS)
+        for fault in draw_faults(rng, kinds, members, calm)
+        if fault.at > 3 * NS_PER_S
+    ]
+    cuts = [
+        Fault(at, "client-cut", 0, 0, 0, rng.getrandbits(30))
+        for at in range(3 * NS_PER_S, calm, rng.choice((100, 300)) * NS_PER_MS)
+    ]
+    sendings = [
+        Sending(at, rng.randrange(3), rng.randrange(3))
+        for at in range(3 * NS_PER_S, calm, rng.choice((20, 50)) * NS_PER_MS)
+    ]
+    return evolve(
+        small(seed, calm, [*faults, *cuts], sendings),
+        members=members,
+        subjects=3,
+        subscribers=2,
+        groups=rng.choice((1, 4)),
+        delay_max=rng.choice((1, 5, 20)) * NS_PER_MS,
+        standard=True,
+    )
+
+
 def first_leaders() -> tuple[int, int, int]:
     """The members of a small plan in the order in which they should coordinate its group."""
     first, second, third = ranking(0, {f"m{member}": 1 for member in range(3)})
@@ -669,5 +702,6 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "reseeded-amid-hand-overs": reseeded_amid_hand_overs,
     "named-apart": named_apart,
     "named-and-lost": named_and_lost,
+    "standard": standard,
 }
 """Those that a run can be asked for by name."""

@@ -28,11 +28,11 @@ class Promises:
 
         The order holds at any moment: who says so has committed it before.
         """
-        committed = self.world.watch.committed_at.get((event.subject, event.epoch, event.seq))
-        if committed is None:
+        committed = self.world.watch.committed_at.get((event.subject, event.epoch, event.seq), {})
+        if not committed:
             self._violate("I8", event, "nobody has committed anything there")
-        elif committed != event.publication:
-            self._violate("I8", event, f"there {committed} is committed")
+        elif event.publication not in committed:
+            self._violate("I8", event, f"there {', '.join(committed)} is committed")
 
     def _violate(self, kind: str, event: Acked, what: str) -> None:
         place = f"{event.epoch}/{event.seq} of {event.subject}"

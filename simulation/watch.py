@@ -34,7 +34,8 @@ class Watch:
     numbers: dict[tuple[str, int, str], int] = field(factory=dict)
     last: dict[tuple[str, str, str], tuple[int, int]] = field(factory=dict)
     owners: dict[tuple[str, int, int], str] = field(factory=dict)
-    committed_at: dict[tuple[str, int, int], str] = field(factory=dict)
+    committed_at: dict[tuple[str, int, int], dict[str, None]] = field(factory=dict)
+    """Subject, epoch, seq -> what was committed there: under each history id one publication."""
     promised: dict[tuple[int, int, str, str], tuple[int, int]] = field(factory=dict)
     """Group, epoch, candidate, seed -> accepted epoch and length of the log that was promised."""
     committed: int = 0
@@ -86,7 +87,7 @@ class Watch:
             return
         self.entries[place] = entry
         text = entry.publication.content.decode(errors="replace")
-        self.committed_at[subject, entry.epoch, entry.seq] = text
+        self.committed_at.setdefault((subject, entry.epoch, entry.seq), {})[text] = None
         newest = self.newest.get((history, subject), 0)
         if newest and (entry.seq <= newest if self.forgets else entry.seq != newest + 1):
             self.violate("I4", f"{place} was first seen after seq {newest}")

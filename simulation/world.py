@@ -36,13 +36,14 @@ class World:
         self.heap = self._make_heap()
         self.rng = random.Random(f"{plan.seed} world")
         self.names = tuple(f"m{i}" for i in range(plan.members))
-        self.seeds = self.names[: plan.seeds or (5 if plan.members >= 5 else 3)]
+        seeds = 0 if plan.standard else plan.seeds or (5 if plan.members >= 5 else 3)
+        self.seeds = self.names[:seeds]
         self.moves: dict[str, int] = {}  # how often the machine of a member was replaced
         self.watch = Watch(forgets=bool(plan.idle))
         published = len(plan.sendings) + (max(LOOSE) if plan.habits else 0)
         evicts = plan.cached < published
         cached = 0 if plan.idle else plan.cached if evicts else None
-        self.checker = Checker(majority_kept=True, cached=cached, expires=bool(plan.idle))
+        self.checker = Checker(not plan.standard, cached=cached, expires=bool(plan.idle))
         self.promises = Promises(self)
         self.list_rules = ListRules(self)
         self.coverage: Counter[str] = Counter()
@@ -235,7 +236,8 @@ class World:
             if client.waiting:
                 return f"{client.name} waits for {client.waiting} results"
         told = {m.name: m.node.broker.history for m in self.members.values() if m.node}
-        if len(set(told.values())) > 1:
+        # In Standard mode clients get an id of their member's own (`Groups.reset`).
+        if len(set(told.values())) > 1 and not self.plan.standard:
             return f"members tell clients different history ids: {told}"
         return self._behind() or self._unequal() or self._unlinked() or self._unsettled()
 
@@ -272,7 +274,9 @@ class World:
             group.log.floor.seq for node in nodes.values() for group in node.groups
         ):
             self.cover("subjects forgotten")
-        evicts, expires = self.checker.cached is not None, bool(self.plan.idle)
+        # A member that takes another log in Standard mode gets snapshots, and no older messages.
+        evicts = self.checker.cached is not None or self.plan.standard
+        expires = bool(self.plan.idle)
         return difference(nodes, evicts=evicts, expires=expires)
 
     def look(self) -> None:

@@ -85,7 +85,7 @@ class ServerMember(Member):
             moved=moved,
             seeds=self.world.seeds,
             groups=self.world.plan.groups,
-            mode="Guaranteed",
+            mode="Standard" if self.world.plan.standard else "Guaranteed",
             password="simulated",
         )
 

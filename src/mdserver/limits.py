@@ -155,6 +155,8 @@ TOKEN_RENEW_BEFORE_S = 60
 
 # Numbered publications (docs/protocol.md, "Numbered publications")
 PUBLISHER_NUMBERS_KEPT = 1000
+# Numbers of one series: a week of 100,000 a second. JavaScript counts exactly up to 131,072 series.
+PUBLISHER_SERIES_NUMBERS = 2**36
 PUBLISHER_IDENTITY_CHARS_MAX = 2 * PUBLISHER_BYTES_MAX + 2  # user, name and two signs
 PUBLISHER_KEY_CHARS_MAX = 128  # more than a key has today, so that keys can become longer
 PUBLISHER_RANDOM_BYTES = 12  # enough that no two publishers draw the same

@@ -18,6 +18,7 @@ from mdserver.core.proposal import Origin, Outcome
 from mdserver.core.publications import read_publication, refusal
 from mdserver.core.session import Session
 from mdserver.core.settings import BrokerSettings
+from mdserver.limits import PUBLISHER_SERIES_NUMBERS as SERIES
 
 
 def test_a_number_that_was_taken_long_ago_has_no_position_any_more() -> None:
@@ -34,6 +35,35 @@ def test_a_number_that_was_taken_long_ago_has_no_position_any_more() -> None:
     assert (forgotten.duplicate, forgotten.epoch, forgotten.seq) == (True, None, None)
     assert isinstance(known, Status)
     assert (known.duplicate, known.epoch, known.seq) == (True, 2, 9)
+
+
+def test_each_series_of_numbers_is_counted_as_a_publisher_of_its_own() -> None:
+    session = Session(Opened(1, "127.0.0.1"))
+    session.publisher = "~1/p"
+
+    def read(number: int) -> tuple[str, int]:
+        command = Publish(subject="/a/b", content="x", number=number)
+        found = read_publication(command, session, BrokerSettings(), 5)
+        assert isinstance(found, Publication)
+        return found.publisher, found.number
+
+    assert read(1) == ("~1/p", 1)
+    assert read(SERIES) == ("~1/p", SERIES)
+    assert read(SERIES + 1) == ("1~1/p", 1)
+    assert read(3 * SERIES + 7) == ("3~1/p", 7)
+
+
+def test_the_number_that_is_expected_is_one_of_the_same_series() -> None:
+    broker = Broker(BrokerSettings(), "h1", random.Random(1))
+    out: list[Output] = []
+    broker.opened(Opened(1, "127.0.0.1"), 0, out)
+    command = Publish(subject="/a/b", content="x", id=1, number=2 * SERIES + 9)
+    (proposal,) = broker.received(1, [Connect(publisher="p"), command], 0, out)
+    out.clear()
+    broker.resolve([Outcome(proposal.origin, reason="a gap", expected=4)], 0, out)
+    (answer,) = (output.event for output in out if isinstance(output, Send))
+    assert isinstance(answer, Status)
+    assert answer.expected == 2 * SERIES + 4
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     """The session that waits for the result of a publication, and the names that it gave it.
 
     `publication` is kept only if the audit stream of messages is on. `fields`: the cache counted
-    its fields in (`Cache.make_room`), and has to be told the result (`Cache.landed`).
+    its fields in (`Cache.make_room`), and has to be told the result (`Cache.landed`). `before`: by
+    how much the publisher's number is greater than the one that the log counts.
     """
 
     session: int
@@ -23,6 +24,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     subject: str | None = None
     publication: Publication | None = None
     fields: bool = False
+    before: int = 0
 
 
 class Proposal(msgspec.Struct, frozen=True, gc=False):

@@ -26,12 +26,13 @@ from mdserver.core.inputs import Denied, Verdict
 from mdserver.core.message import Publication, Qos
 from mdserver.core.outputs import Output, Send
 from mdserver.core.proposal import Origin, Outcome, Proposal
+from mdserver.core.publishers import counted
 from mdserver.core.session import Session, SessionState
 from mdserver.core.settings import BrokerSettings
 from mdserver.core.snapshot import fields_bytes
 from mdserver.core.subjects import is_servers_own, shown, validate_subject
 from mdserver.errors import InvalidSubjectError
-from mdserver.limits import VALID_SUBJECTS_KEPT
+from mdserver.limits import PUBLISHER_SERIES_NUMBERS, VALID_SUBJECTS_KEPT
 
 # Looking up a member of an enum takes CPython 3.11 as long as a call, and these are needed for each
 # publication.
@@ -97,6 +98,8 @@ def read_publication(
     if number and session.idempotency_key:
         # Each number is a publisher of its own, so that none waits for the one before it.
         publisher, number = f"{publisher}/{number}", 1
+    elif number > PUBLISHER_SERIES_NUMBERS:
+        publisher, number = counted(publisher, number)
     if own:
         return RefusedPublication(
             StatusName.PUBLISH_DENIED,
@@ -199,7 +202,7 @@ def accepted(outcome: Outcome) -> Status:
 
 def failed(outcome: Outcome) -> Status:
     """Return the answer to a publication that was not committed or whose result is uncertain."""
-    origin = outcome.origin
+    origin, expected = outcome.origin, outcome.expected
     return Status(
         status=StatusName.PUBLISH_FAILED,
         subject=origin.subject,
@@ -207,7 +210,7 @@ def failed(outcome: Outcome) -> Status:
         closure=origin.closure,
         id=origin.id,
         certain=outcome.certain,
-        expected=outcome.expected,
+        expected=None if expected is None else origin.before + expected,
     )
 
 
@@ -248,9 +251,16 @@ class Publications:
                 lack = self.refusing or self._cache.make_room(read, now)
             if lack is None:
                 audited = read if self.settings.audit_message else None
-                counted = read.fields is not None and read.retained and read.qos is Qos.GUARANTEED
+                fields = read.fields is not None and read.retained and read.qos is Qos.GUARANTEED
+                before = command.number - read.number if command.number else 0
                 origin = Origin(
-                    session.id, command.closure, command.id, command.subject, audited, counted
+                    session.id,
+                    command.closure,
+                    command.id,
+                    command.subject,
+                    audited,
+                    fields,
+                    before,
                 )
                 self._proposals.append(Proposal(origin, read))
                 return

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING
 from mdserver.core.commands import Connect
 from mdserver.core.inputs import Denied
 from mdserver.core.text import is_unicode
-from mdserver.limits import PUBLISHER_BYTES_MAX, PUBLISHER_RANDOM_BYTES, PUBLISHER_SECRET_BYTES
+from mdserver.limits import (
+    PUBLISHER_BYTES_MAX,
+    PUBLISHER_RANDOM_BYTES,
+    PUBLISHER_SECRET_BYTES,
+    PUBLISHER_SERIES_NUMBERS,
+)
 
 if TYPE_CHECKING:
     import random
@@ -29,6 +34,16 @@ _WRONG = (
     "The `publisher_key` is not that of this `publisher`: send both as `connected` gave them, or a "
     "name without a key."
 )
+
+
+def counted(identity: str, number: int) -> tuple[str, int]:
+    """Return the name under which a number is counted, and which one it is there, from 1 on.
+
+    Each series of a publisher is counted as a publisher of its own (docs/protocol.md, "Numbered
+    publications"). No identity begins with a digit, so no name stands for two of them.
+    """
+    series, before = divmod(number - 1, PUBLISHER_SERIES_NUMBERS)
+    return (f"{series}{identity}" if series else identity), before + 1
 
 
 class PublisherKeys:

@@ -4,6 +4,7 @@ from mdserver.client.core.publications import PublicationLines
 from mdserver.core.commands import Publish
 from mdserver.core.events import Connected, Status, StatusName
 from mdserver.core.message import Qos
+from mdserver.limits import PUBLISHER_SERIES_NUMBERS as SERIES
 
 GROUPS = 4
 
@@ -94,8 +95,8 @@ def test_a_gap_before_a_repeat_does_not_prove_that_earlier_attempts_were_not_tak
     assert [command.number for command in lines.ready()] == [1, 2, 3]
 
 
-def test_a_gap_before_all_that_waits_has_it_numbered_anew() -> None:
-    """The server has forgotten the publisher."""
+def test_a_server_that_forgot_the_publisher_gets_another_series() -> None:
+    """Another member may still know the numbers that were taken, and what they stood for."""
     lines = opened()
     lines.answered(ok(sent(lines)))
     for _ in range(3):
@@ -104,4 +105,91 @@ def test_a_gap_before_all_that_waits_has_it_numbered_anew() -> None:
     assert [command.number for command in repeats] == [2, 3, 4]
     for command in repeats:
         lines.answered(gap(command, 1))
-    assert [command.number for command in lines.ready()] == [1, 2, 3]
+    assert numbers(lines) == [SERIES + 1, SERIES + 2, SERIES + 3]
+
+
+def numbers(lines: PublicationLines) -> list[int | None]:
+    """Return the numbers of what is sent again."""
+    return [command.number for command in lines.ready()]
+
+
+def moved(lines: PublicationLines, expected: int) -> list[int | None]:
+    """Publish one at a server that expects this number; return the number it gets then."""
+    lines.answered(gap(sent(lines), expected))
+    (again,) = lines.ready()
+    lines.answered(ok(again))
+    return [again.number]
+
+
+def test_no_number_is_given_twice_however_often_a_client_meets_older_logs() -> None:
+    lines = opened()
+    for _ in range(3):
+        lines.answered(ok(sent(lines)))
+    assert moved(lines, 3) == [SERIES + 1]
+    assert moved(lines, SERIES + 1) == [2 * SERIES + 1]
+    assert moved(lines, 4) == [3 * SERIES + 1]
+    assert sent(lines).number == 3 * SERIES + 2
+
+
+def test_the_next_number_that_is_expected_begins_no_series() -> None:
+    """What comes after it in the line was refused for the gap alone."""
+    lines = opened()
+    lines.answered(ok(sent(lines)))
+    refused, behind = sent(lines), sent(lines)
+    lines.answered(Status(StatusName.PUBLISH_FAILED, id=refused.id, certain=True))
+    lines.answered(gap(behind, 2))
+    assert numbers(lines) == [2]
+
+
+def test_a_publication_that_is_refused_with_its_own_number_keeps_it() -> None:
+    """There are too many without a result: an earlier attempt of it may be among them."""
+    lines = opened()
+    sent(lines)
+    (again,) = repeated(lines)
+    lines.answered(gap(again, 1))
+    assert numbers(lines) == [1]
+
+
+def test_the_number_of_an_uncertain_publication_is_given_to_no_other() -> None:
+    """It is told to be numbered anew, and may stand in a log that is not the server's."""
+    lines = opened()
+    refused, uncertain = sent(lines), sent(lines)
+    lines.answered(Status(StatusName.PUBLISH_FAILED, id=refused.id, certain=True))
+    lines.answered(Status(StatusName.PUBLISH_FAILED, id=uncertain.id, certain=False))
+    lines.retry()
+    (again,) = lines.ready()
+    lines.answered(gap(again, 1))
+    lines.retry()
+    assert numbers(lines) == [SERIES + 1]
+
+
+def test_a_line_goes_over_to_another_series_as_a_whole() -> None:
+    """With its old number the second one would leave no gap for the third to be refused for."""
+    lines = opened()
+    lines.answered(ok(sent(lines)))
+    first = sent(lines)
+    for _ in range(2):
+        sent(lines)
+    lines.answered(gap(first, 1))
+    again = repeated(lines)
+    assert [command.number for command in again] == [SERIES + 1, SERIES + 2, SERIES + 3]
+
+
+def test_a_server_without_series_gets_the_number_that_it_expects() -> None:
+    """It is of an earlier release, and refuses the first number of a series as any other."""
+    lines = opened()
+    lines.answered(ok(sent(lines)))
+    lines.answered(gap(sent(lines), 1))
+    (again,) = lines.ready()
+    lines.answered(gap(again, 1))
+    lines.retry()
+    assert numbers(lines) == [1]
+
+
+def test_a_later_run_goes_on_behind_the_series_that_the_numbering_has() -> None:
+    lines = opened()
+    lines.answered(ok(sent(lines)))
+    assert moved(lines, 1) == [SERIES + 1]
+    later = PublicationLines(numbered=True, publications_max=100, resumed=lines.numbering)
+    later.connected(session())
+    assert moved(later, 2) == [2 * SERIES + 1]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mdserver.core.commands import Publish
 from mdserver.core.events import StatusName
+from mdserver.core.publishers import counted
 
 GROUPS = 4
 
@@ -29,6 +30,7 @@ class ModelServer:
 
     def __init__(self) -> None:
         self.taken: dict[int, list[str]] = {}
+        self.counts: dict[tuple[int, str], int] = {}
 
     def handle(self, command: dict[str, Any], fate: str) -> dict[str, Any]:
         """The answer; `fate` says what else happens to the publication."""
@@ -42,12 +44,16 @@ class ModelServer:
 
     def number(self, command: dict[str, Any]) -> dict[str, Any]:
         log = self.taken.setdefault(group(command["subject"]), [])
-        number = command["number"]
-        if number > len(log) + 1:
-            return {"status": "PUBLISH_FAILED", "certain": True, "expected": len(log) + 1}
-        duplicate = number <= len(log)
+        name, number = counted("", command["number"])
+        series = (group(command["subject"]), name)
+        last = self.counts.setdefault(series, 0)
+        if number > last + 1:
+            expected = command["number"] - number + last + 1
+            return {"status": "PUBLISH_FAILED", "certain": True, "expected": expected}
+        duplicate = number <= last
         if not duplicate:
             log.append(command["content"])
+            self.counts[series] = number
         return {"status": "PUBLISH_OK", "duplicate": duplicate, "epoch": 1, "seq": number}
 
 

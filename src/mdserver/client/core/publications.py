@@ -17,6 +17,12 @@ The number of an uncertain publication (its answer was lost, or said that the ou
 never changes, because the server recognises a repeat by its number. All others may be renumbered:
 they certainly left no trace. The numbers that were given increase along the queue.
 
+No number ever stands for two publications. A server that forgot the publisher, or that holds an
+older log (docs/cluster.md, "Standard mode"), expects a number that may have been taken before, and
+what is given that number again is taken for a repeat wherever the earlier one is known. So the line
+begins a new *series* then: its numbers go on after the next multiple of `PUBLISHER_SERIES_NUMBERS`,
+and the server counts each series from 1.
+
 Publications that are not numbered (no publisher, or STANDARD quality) form one line of their own,
 `UNNUMBERED`. It is never held: a refusal is final. After a lost connection the GUARANTEED ones are
 sent again, at least once; the STANDARD ones fail.
@@ -33,6 +39,7 @@ from mdserver.core.events import Connected, Status, StatusName
 from mdserver.core.message import Qos
 from mdserver.core.subjects import group_of
 from mdserver.errors import LocalProtocolError
+from mdserver.limits import PUBLISHER_SERIES_NUMBERS
 
 UNNUMBERED = -1
 
@@ -52,15 +59,36 @@ class Line:
     rounds: int = 0  # of repeats, since a publication of this line was last taken
     held: bool = False
     patient: bool = False  # held, and the next round waits for the retry timer
+    series: int = 0  # the newest that was begun
+
+    def refused(self, outgoing: "UnresolvedPublication", expected: int) -> None:
+        """Take the number that the server expected in place of a publication's."""
+        number, queue = outgoing.number, self.queue.values()
+        given = expected <= self.accepted or any(each.uncertain for each in queue)
+        # Behind others an earlier attempt may still be under way, and be taken after theirs.
+        if outgoing is not next(iter(queue)) or expected == number or not given:
+            self.accepted = max(self.accepted, expected - 1)
+            return
+        # All before it have results, so nobody fills the gap, and no attempt of the line can be
+        # taken where this one was refused. Elsewhere one may have been.
+        for each in queue:
+            each.uncertain = False
+            each.number = 0
+        self.accepted = expected - 1
+        # A server that refuses the first number of a series is of an earlier release.
+        if number != self.series * PUBLISHER_SERIES_NUMBERS + 1:
+            self.series = max(self.series, self.last // PUBLISHER_SERIES_NUMBERS) + 1
+            self.accepted = self.series * PUBLISHER_SERIES_NUMBERS
 
     def renumber(self) -> None:
         """Number the queue in order after the last number that was taken.
 
-        Uncertain publications keep their numbers.
+        Uncertain publications keep their numbers, unless a series was begun since: the server would
+        see no gap behind them, and take others before them.
         """
         number = self.accepted
         for outgoing in self.queue.values():
-            if outgoing.uncertain:
+            if outgoing.uncertain and outgoing.number:
                 number = max(number, outgoing.number)
             else:
                 number += 1
@@ -72,7 +100,8 @@ class Line:
 class UnresolvedPublication:
     """A publication without a result yet.
 
-    `number` is 0 until it is first sent. `uncertain`: an earlier attempt may have been taken.
+    `number` is 0 until it is sent, also in a new series. `uncertain`: an earlier attempt may have
+    been taken.
     """
 
     id: int
@@ -387,13 +416,7 @@ def _repeats(line: Line, outgoing: UnresolvedPublication, status: Status) -> boo
         # The first gap is repeated at once. After a second one with nothing taken in between the
         # line waits for the retry timer, to give the server time.
         line.patient = line.patient or line.rounds > 0
-        line.accepted = status.expected - 1
-        if outgoing is next(iter(line.queue.values())):
-            # All before it have results, so nobody fills the gap, and no attempt of the line can be
-            # taken. Behind others it could: an earlier attempt of this one may still be under way,
-            # and be taken after earlier attempts of those.
-            for each in line.queue.values():
-                each.uncertain = False
+        line.refused(outgoing, status.expected)
         return True
     if status.certain is False or outgoing.uncertain:
         # The certain failure of a repeat says nothing about the attempts before it.

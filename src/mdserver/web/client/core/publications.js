@@ -9,6 +9,9 @@
  *
  * Safe means: the number of a publication of which nobody knows whether it was taken (its answer was
  * lost, or said so) is never changed, because the server recognises a repeat by it.
+ *
+ * No number ever stands for two publications. Where the server expects one that may have been taken
+ * before, the line begins a new series: its numbers go on after the next multiple of SERIES_NUMBERS.
  */
 
 import { ClientError } from "../errors.js";
@@ -46,6 +49,7 @@ import { groupOf, utf8Bytes } from "./subjects.js";
 /** @typedef {Record<string, any>} Command a `publish` command as docs/protocol.md has it */
 
 const UNNUMBERED = -1;
+const SERIES_NUMBERS = 2 ** 36;
 
 /** The publications of one subject group that have no result yet, in order. */
 class Line {
@@ -57,6 +61,8 @@ class Line {
   held = false;
   /** Held, and the next round waits for the retry timer. */
   patient = false;
+  /** The newest series that was begun. */
+  series = 0;
 
   /**
    * @param {number} group
@@ -68,11 +74,45 @@ class Line {
     this.accepted = taken;
   }
 
-  /** Number what is left, in order, after what was taken. */
+  /**
+   * Take the number that the server expected in place of a publication's.
+   *
+   * @param {Outgoing} outgoing
+   * @param {number} expected
+   */
+  refused(outgoing, expected) {
+    const { number } = outgoing;
+    const all = [...this.queue.values()];
+    const isGiven = expected <= this.accepted || all.some((each) => each.uncertain);
+    // Behind others an earlier attempt may still be under way, and be taken after theirs.
+    if (outgoing !== all[0] || expected === number || !isGiven) {
+      this.accepted = Math.max(this.accepted, expected - 1);
+      return;
+    }
+    // All before it have results, so nobody fills the gap, and no attempt of the line can be taken
+    // where this one was refused. Elsewhere one may have been.
+    for (const each of all) {
+      each.uncertain = false;
+      each.number = 0;
+    }
+    this.accepted = expected - 1;
+    // A server that refuses the first number of a series is of an earlier release.
+    if (number !== this.series * SERIES_NUMBERS + 1) {
+      this.series = Math.max(this.series, Math.floor(this.last / SERIES_NUMBERS)) + 1;
+      this.accepted = this.series * SERIES_NUMBERS;
+    }
+  }
+
+  /**
+   * Number what is left, in order, after what was taken.
+   *
+   * What is uncertain keeps its number, unless a series was begun since: the server would see no gap
+   * behind it, and take others before it.
+   */
   renumber() {
     let number = this.accepted;
     for (const outgoing of this.queue.values()) {
-      if (outgoing.uncertain) {
+      if (outgoing.uncertain && outgoing.number) {
         number = Math.max(number, outgoing.number);
       } else {
         number += 1;
@@ -83,7 +123,7 @@ class Line {
   }
 }
 
-/** A publication without a result yet. `number` is 0 until it is first sent. */
+/** A publication without a result yet. `number` is 0 until it is sent, also in a new series. */
 class Outgoing {
   /** @type {Line | null} */
   line = null;
@@ -428,13 +468,7 @@ function isRepeated(line, outgoing, status) {
   if (status.expected !== undefined) {
     // Once at once; another gap with nothing taken in between gives the server time.
     line.patient ||= line.rounds > 0;
-    line.accepted = status.expected - 1;
-    const [first] = line.queue.values();
-    if (outgoing === first) {
-      // All before it have results, so nobody fills the gap, and no attempt of the line can be
-      // taken. Behind others an earlier attempt may still be under way, and be taken after theirs.
-      for (const each of line.queue.values()) each.uncertain = false;
-    }
+    line.refused(outgoing, status.expected);
     return true;
   }
   if (status.certain === false || outgoing.uncertain) {
