@@ -10,8 +10,7 @@ from attrs import evolve
 
 from mdserver.limits import NS_PER_S
 from simulation.led import LedStep
-from simulation.plan import Plan
-from simulation.profiles import small
+from simulation.plan import Plan, small
 from simulation.stored import StoredPlan
 from spec import models, tlc
 from spec.counterexamples import Step, steps

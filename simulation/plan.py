@@ -7,7 +7,7 @@ anywhere.
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from attrs import evolve, frozen
 
@@ -37,6 +37,8 @@ KINDS = (
 )
 
 FEW_NUMBERS = 4  # as many numbers of a publisher are kept in some runs
+CRASHES = ("crash", "crash-coordinator", "crash-at-step")
+SPLITS = ("cut", "one-way", "isolate", "isolate-seeds", "slow", "client-cut")
 BURST = 60  # publications at once of a publisher that takes no notice of that
 
 
@@ -195,6 +197,31 @@ def make(seed: int) -> Plan:
         ),
         numbers_kept=numbers_kept,
         idle=random.Random(f"idle {seed}").choice((0, 0, 1, 2)) * NS_PER_S,
+    )
+
+
+def small(seed: int, calm: int, faults: Iterable[Fault], sendings: Iterable[Sending]) -> Plan:
+    """A quick network of three members, one group and as many publishers, and these faults."""
+    return evolve(
+        make(seed),
+        members=3,
+        groups=1,
+        publishers=3,
+        subjects=1,
+        kinds=(),
+        careful=True,
+        calm=calm,
+        delay_max=NS_PER_MS,
+        disk_max=NS_PER_MS,
+        patience=30 * NS_PER_S,
+        cached=1000,
+        log_kept=50,
+        recorded=False,
+        numbers_kept=PUBLISHER_NUMBERS_KEPT,
+        habits=False,
+        idle=0,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
+        sendings=tuple(sorted(sendings, key=lambda sending: sending.at)),
     )
 
 

@@ -5,43 +5,27 @@ random faults make once in thousands of runs. Here the order is given and only t
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 
 from attrs import evolve
 
 from mdserver.cluster.placement import ranking
 from mdserver.limits import NS_PER_MS, NS_PER_S, PEER_FORGOTTEN_S, PUBLISHER_NUMBERS_KEPT
-from simulation.plan import FEW_NUMBERS, Fault, Plan, Sending, draw_faults, make
+from simulation import seed_profiles
+from simulation.plan import (
+    CRASHES,
+    FEW_NUMBERS,
+    SPLITS,
+    Fault,
+    Plan,
+    Sending,
+    draw_faults,
+    make,
+    small,
+)
 
-CRASHES = ("crash", "crash-coordinator", "crash-at-step")
 DRAINED = 4 * NS_PER_S  # when the deaf leader is drained
-SPLITS = ("cut", "one-way", "isolate", "isolate-seeds", "slow", "client-cut")
-
-
-def small(seed: int, calm: int, faults: Iterable[Fault], sendings: Iterable[Sending]) -> Plan:
-    """A quick network of three members, one group and as many publishers, and these faults."""
-    return evolve(
-        make(seed),
-        members=3,
-        groups=1,
-        publishers=3,
-        subjects=1,
-        kinds=(),
-        careful=True,
-        calm=calm,
-        delay_max=NS_PER_MS,
-        disk_max=NS_PER_MS,
-        patience=30 * NS_PER_S,
-        cached=1000,
-        log_kept=50,
-        recorded=False,
-        numbers_kept=PUBLISHER_NUMBERS_KEPT,
-        habits=False,
-        idle=0,
-        faults=tuple(sorted(faults, key=lambda fault: fault.at)),
-        sendings=tuple(sorted(sendings, key=lambda sending: sending.at)),
-    )
 
 
 def crowded(seed: int) -> Plan:
@@ -422,161 +406,6 @@ def wavering(seed: int) -> Plan:
     )
 
 
-def reseeded(seed: int) -> Plan:
-    """Three seeds become five, one after the other, and three again, amid faults of all kinds.
-
-    Two operators at two members want different things at about the same time.
-    """
-    rng = random.Random(f"reseeded {seed}")
-    calm = 26 * NS_PER_S
-    wishes = [(3, 0), (4, 0), *((member, 1) for member in rng.sample(range(5), 2))]
-    orders = []
-    for turn, (member, removed) in enumerate(wishes):
-        at = (2 + 6 * turn) * NS_PER_S + rng.randrange(NS_PER_S)
-        orders.append(Fault(at, "reseed", rng.randrange(5), member, 5 * NS_PER_S, removed))
-        if rng.random() < 0.5:
-            late = at + rng.randrange(NS_PER_S)
-            other, kind = rng.randrange(5), rng.randrange(2)
-            orders.append(Fault(late, "reseed", rng.randrange(5), other, NS_PER_S // 2, kind))
-    kinds = (*CRASHES, *SPLITS, "lose-vote", "lose-vote", "pause", "drain")
-    faults = [
-        evolve(fault, lasting=min(fault.lasting, 3 * NS_PER_S))
-        for fault in draw_faults(rng, kinds, 5, calm)
-    ]
-    sendings = [
-        Sending(at, rng.randrange(3), rng.randrange(4))
-        for at in range(NS_PER_S, calm, rng.choice((20, 60)) * NS_PER_MS)
-    ]
-    plan = small(seed, calm, [*orders, *faults], sendings)
-    return evolve(
-        plan,
-        members=5,
-        seeds=3,
-        groups=rng.choice((1, 2, 4)),
-        subjects=4,
-        kinds=("reseed", *kinds),
-        delay_max=rng.choice((1, 5, 20)) * NS_PER_MS,
-        disk_max=rng.choice((1, 10)) * NS_PER_MS,
-        patience=120 * NS_PER_S,
-    )
-
-
-def named_apart(seed: int) -> Plan:
-    """Two seeds name two lists at about the same time, and one is cut off as its list begins."""
-    rng = random.Random(f"named apart {seed}")
-    calm = 8 * NS_PER_S
-    # Only the first of the list that a seed has in sight names: so it takes these two.
-    first, second = rng.sample(range(2), 2)
-    third = 2
-    named = 2 * NS_PER_S + rng.randrange(NS_PER_S)
-
-    def later(least: int, most: int) -> int:
-        return named + rng.randint(least, most) * NS_PER_MS
-
-    faults = [
-        # The two that name a list each have no link to each other, and the third one decides.
-        Fault(later(-600, -300), "half-cut", first, second, 5 * NS_PER_S, 3),
-        Fault(named, "reseed-apart", first, 3, 0, 0),
-        Fault(later(-100, 500), "reseed-apart", second, 4, 0, 0),
-        Fault(later(100, 900), "isolate", first, 0, 3 * NS_PER_S, 3),
-    ]
-    if rng.random() < 0.6:
-        lasting, draw = rng.randint(20, 200) * NS_PER_MS, rng.getrandbits(30)
-        faults.append(Fault(later(100, 900), "crash", third, 0, lasting, draw))
-    sendings = [Sending(at, 0, 0) for at in range(NS_PER_S, calm, 200 * NS_PER_MS)]
-    plan = small(seed, calm, faults, sendings)
-    return evolve(
-        plan,
-        members=5,
-        seeds=3,
-        kinds=("reseed-apart",),
-        delay_max=rng.choice((1, 20, 100)) * NS_PER_MS,
-        disk_max=rng.choice((1, 50, 200)) * NS_PER_MS,
-        patience=60 * NS_PER_S,
-    )
-
-
-def reseeded_at_once(seed: int) -> Plan:
-    """Operators want two of five seeds to be none at the same time, and say so again and again."""
-    rng = random.Random(f"reseeded at once {seed}")
-    calm = 8 * NS_PER_S
-    begun = 2 * NS_PER_S + rng.randrange(NS_PER_S)
-    orders = [
-        Fault(begun + turn * 30 * NS_PER_MS, "reseed", rng.randrange(3), 3 + turn % 2, NS_PER_S, 1)
-        for turn in range(20)
-    ]
-    sendings = [Sending(at, 0, 0) for at in range(NS_PER_S, calm, 100 * NS_PER_MS)]
-    plan = small(seed, calm, orders, sendings)
-    return evolve(
-        plan,
-        members=5,
-        seeds=5,
-        groups=4,
-        kinds=("reseed",),
-        delay_max=rng.choice((5, 20, 50)) * NS_PER_MS,
-        disk_max=rng.choice((1, 10, 50)) * NS_PER_MS,
-        patience=60 * NS_PER_S,
-    )
-
-
-def reseeded_amid_hand_overs(seed: int) -> Plan:
-    """Groups are handed over again and again while a list begins, of which members hear late."""
-    rng = random.Random(f"reseeded amid hand-overs {seed}")
-    plan = reseeded_at_once(seed)
-    begun = min(fault.at for fault in plan.faults)
-    drains = [
-        Fault(begun + turn * 40 * NS_PER_MS, "drain", rng.randrange(5), 0, 150 * NS_PER_MS, 0)
-        for turn in range(75)
-    ]
-    return evolve(
-        plan,
-        faults=tuple(sorted([*plan.faults, *drains], key=lambda fault: fault.at)),
-        groups=8,
-        delay_max=rng.choice((20, 50, 100)) * NS_PER_MS,
-    )
-
-
-def named_and_lost(seed: int) -> Plan:
-    """A seed names a list that begins at one member, which is cut off; it loses its record then.
-
-    Two of five seeds do not hear two others, who know nothing of the list, and one that named it
-    does not hear this seed. Members that are no seeds hear all, so one of them can take it back.
-    """
-    rng = random.Random(f"named and lost {seed}")
-    calm = 14 * NS_PER_S
-    named = 3 * NS_PER_S + rng.randrange(NS_PER_S)
-
-    def later(least: int, most: int) -> int:
-        return named + rng.randint(least, most) * NS_PER_MS
-
-    apart = ((0, 3), (0, 4), (1, 3), (1, 4), (1, 2))
-    cuts = [Fault(later(-300, -200), "half-cut", *pair, 12 * NS_PER_S, 3) for pair in apart]
-    cuts += [Fault(later(-300, -200), "half-cut", 2, one, 1500 * NS_PER_MS, 3) for one in (3, 4)]
-    first = [
-        # After a change it does not matter of which version seeds are that are out of sight.
-        Fault(1500 * NS_PER_MS, "reseed", 0, 5, NS_PER_S, 1),
-        Fault(named, "reseed-apart", 0, 3, 0, 1),
-        # What it hears of the names of others it notes, and cannot tell yet.
-        Fault(later(20, 300), "stall-disk", 0, 0, 3 * NS_PER_S, 0),
-        Fault(later(400, 700), "isolate", 0, 0, 9 * NS_PER_S, 3),
-        Fault(later(800, 900), "lose-vote", 2, 0, 20 * NS_PER_MS, rng.choice((5, 7))),
-    ]
-    second = [
-        Fault(later(at, at + 500), "reseed-apart", 2, 6, 0, 0) for at in range(2000, 7000, 500)
-    ]
-    sendings = [Sending(at, 0, 0) for at in range(NS_PER_S, calm, 500 * NS_PER_MS)]
-    plan = small(seed, calm, [*cuts, *first, *second], sendings)
-    return evolve(
-        plan,
-        members=8,
-        seeds=6,
-        kinds=("reseed-apart",),
-        delay_max=rng.choice((1, 5)) * NS_PER_MS,
-        disk_max=rng.choice((1, 20)) * NS_PER_MS,
-        patience=60 * NS_PER_S,
-    )
-
-
 def upgrade(seed: int, versions: tuple[str, str] = ("before", "this")) -> Plan:
     """Members of a version are upgraded to the next one and back, amid faults of all kinds.
 
@@ -697,11 +526,11 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "upgrade": upgrade,
     "upgrade-to-the-next": upgrade_to_the_next,
     "elastic": elastic,
-    "reseeded": reseeded,
-    "reseeded-at-once": reseeded_at_once,
-    "reseeded-amid-hand-overs": reseeded_amid_hand_overs,
-    "named-apart": named_apart,
-    "named-and-lost": named_and_lost,
+    "reseeded": seed_profiles.reseeded,
+    "reseeded-at-once": seed_profiles.reseeded_at_once,
+    "reseeded-amid-hand-overs": seed_profiles.reseeded_amid_hand_overs,
+    "named-apart": seed_profiles.named_apart,
+    "named-and-lost": seed_profiles.named_and_lost,
     "standard": standard,
 }
 """Those that a run can be asked for by name."""

@@ -7,7 +7,7 @@ from mdserver.cluster.acceptor import Voter
 from mdserver.cluster.relisting import Relisting, Told
 from mdserver.cluster.seeds import Seeds
 from mdserver.cluster.votes import VoteRecord
-from simulation import profiles
+from simulation import seed_profiles
 from simulation.mutant import Mutant, stored
 
 Names = tuple[str, ...]
@@ -162,7 +162,7 @@ OF_LISTS = (
     Mutant(
         "a new seed is named before it has the logs",
         ((Relisting, "_carry_out", taken_for_ready),),
-        profiles.reseeded,
+        seed_profiles.reseeded,
     ),
     Mutant(
         "a seed begins anew while a newer list may have it",

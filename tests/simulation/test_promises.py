@@ -5,8 +5,7 @@ import pytest
 from mdserver.core.message import Entry, Publication
 from simulation.history import Acked
 from simulation.mutants import MUTANTS, hunt
-from simulation.plan import Plan, make
-from simulation.profiles import small
+from simulation.plan import Plan, make, small
 from simulation.rest import difference
 from simulation.run import run
 from simulation.world import World
