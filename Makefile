@@ -219,12 +219,12 @@ verify-models: $(VENV)/.dev ## TLC on the models of the specification and their 
 	$(BIN)/python -m spec check
 
 verify-simulation: $(VENV)/.dev history ## simulated runs of three levels, what guards refused in them, and deliberate bugs
-	$(BIN)/python -m simulation run --seeds 1800 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --fresh --seeds 200 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --seeds 1000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --seeds 400 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 2 --seeds 150 --first 5000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --fresh --level 2 --seeds 50 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 3 --seeds 200 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --profile half-cut --seeds 300 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile half-cut --seeds 200 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile half-cut --level 2 --seeds 50 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile half-cut --level 3 --seeds 20 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile disturbed-start --seeds 100 --jobs $(JOBS)
