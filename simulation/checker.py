@@ -218,11 +218,20 @@ class Checker:
         return event.seq - view.seq > self.cached
 
     def behind(
-        self, client: str, positions: Mapping[str, tuple[str, int, int]], subjects: Iterable[str]
+        self,
+        client: str,
+        current: str,
+        positions: Mapping[str, tuple[str, int, int]],
+        subjects: Iterable[str],
     ) -> str | None:
-        """What was acknowledged and has not come to a client yet; None if everything has."""
+        """What was acknowledged and has not come to a client yet; None if everything has.
+
+        `current` is the history id under which the client is numbered now.
+        """
         for subject in subjects:
             history, _, seq = positions.get(subject, ("", 0, 0))
+            if history != current:
+                history, seq = "", 0  # of this id nothing has come yet
             if not history and (self.expires or not self.majority_kept):
                 continue  # what was acknowledged may be gone with its history, or by its age
             newest = max(

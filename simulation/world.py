@@ -305,7 +305,12 @@ class World:
             if min(ends) != max(ends):
                 return f"group {group} is committed up to {ends} by the members"
         for client in self.subscribers:
-            behind = self.checker.behind(client.name, client.recorder.positions, self.subjects)
+            behind = self.checker.behind(
+                client.name,
+                client.core.positions.history,
+                client.recorder.positions,
+                self.subjects,
+            )
             if behind is not None:
                 return behind
         return None

@@ -81,9 +81,14 @@ class RecordedClient(Client):
     def _broken(self, kind: str, what: str) -> None:
         self.broken.append(f"{kind}: {self.recorder.name}: {what}")
 
+    @property
+    def history(self) -> str:
+        """The history id under which its member numbers messages now."""
+        return self._core.positions.history
+
     def take(self, output: values.Output) -> None:
         """Write down what the application is about to see."""
-        history = self._core.positions.history
+        history = self.history
         match output:
             case values.DeliverMessages(messages):
                 self.recorder.messages(now(), history, messages)

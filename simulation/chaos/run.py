@@ -378,7 +378,9 @@ class Chaos:
                 return f"{client.recorder.name} waits for {len(client.recorder.pending)} results"
         for client in self.subscribers:
             recorder = client.recorder
-            found = self.checker.behind(recorder.name, recorder.positions, self.subjects)
+            found = self.checker.behind(
+                recorder.name, client.history, recorder.positions, self.subjects
+            )
             if found is not None:
                 return found
         return None
