@@ -42,9 +42,8 @@ def test_the_failure_of_a_repeat_says_nothing_of_the_first_attempt() -> None:
     (again,) = repeated(lines)
     assert again.number == first.number == 1
 
-    result = lines.answered(Status(StatusName.PUBLISH_DENIED, id=again.id))
+    (result,) = lines.answered(Status(StatusName.PUBLISH_DENIED, id=again.id))
 
-    assert result is not None
     assert result.certain is False, "the first attempt may have been taken"
     assert sent(lines).number == 2, "its number may be taken"
 
@@ -52,9 +51,8 @@ def test_the_failure_of_a_repeat_says_nothing_of_the_first_attempt() -> None:
 def test_the_failure_of_a_first_attempt_is_certain() -> None:
     lines = opened()
 
-    result = lines.answered(Status(StatusName.PUBLISH_DENIED, id=sent(lines).id))
+    (result,) = lines.answered(Status(StatusName.PUBLISH_DENIED, id=sent(lines).id))
 
-    assert result is not None
     assert result.certain is True
     assert sent(lines).number == 1
 
@@ -193,3 +191,52 @@ def test_a_later_run_goes_on_behind_the_series_that_the_numbering_has() -> None:
     later = PublicationLines(numbered=True, publications_max=100, resumed=lines.numbering)
     later.connected(session())
     assert moved(later, 2) == [2 * SERIES + 1]
+
+
+def test_what_may_have_been_taken_gets_no_number_of_a_server_without_series() -> None:
+    """The series with the first attempt is known there by no name: a repeat would be taken."""
+    lines = opened()
+    lines.answered(ok(sent(lines)))
+    assert moved(lines, 1) == [SERIES + 1]
+    lost = sent(lines)
+    (again,) = repeated(lines)
+    new = sent(lines)
+    assert (again.number, new.number) == (SERIES + 2, SERIES + 3)
+    assert [lines.answered(gap(each, 1)) for each in (again, new)] == [[], []]
+    first, second = lines.ready()
+    assert (first.number, second.number) == (2 * SERIES + 1, 2 * SERIES + 2)
+    assert lines.answered(gap(first, 1)) == []
+    (result,) = lines.answered(gap(second, 1))
+    assert (result.publication, result.certain) == (lost.id, False)
+    lines.retry()
+    assert [(command.id, command.number) for command in lines.ready()] == [(new.id, 1)]
+
+
+def test_what_may_have_been_taken_ends_with_the_connection_to_a_server_without_series() -> None:
+    lines = opened()
+    lines.answered(ok(sent(lines)))
+    lost = sent(lines)
+    (again,) = repeated(lines)
+    behind = sent(lines)
+    for command in (again, behind):
+        lines.answered(gap(command, 1))
+    first, second = lines.ready()
+    assert (first.number, second.number) == (SERIES + 1, SERIES + 2)
+    assert lines.answered(gap(first, 1)) == []
+    (result,) = lines.lost()
+    assert (result.publication, result.certain) == (lost.id, False)
+    lines.connected(session())
+    assert [command.id for command in lines.ready()] == [behind.id]
+
+
+def test_a_failure_in_another_series_says_nothing_of_the_attempts_before_it() -> None:
+    """The server's log is older than the one in which they may stand."""
+    lines = opened()
+    lines.answered(ok(sent(lines)))
+    sent(lines)
+    (again,) = repeated(lines)
+    lines.answered(gap(again, 1))
+    (again,) = lines.ready()
+    assert again.number == SERIES + 1
+    (result,) = lines.answered(Status(StatusName.PUBLISH_DENIED, id=again.id))
+    assert result.certain is False

@@ -463,9 +463,8 @@ class ClientCore:
     def _on_status(self, event: events.Status) -> None:
         status = event.status
         if status in _RESULTS:
-            result = self._publications.answered(event)
-            if result is not None:
-                self._published(result, event)
+            for result in self._publications.answered(event):
+                self._published(result, event if result.publication == event.id else None)
             return
         self._outputs.notify(
             Notification[status.value],
@@ -505,8 +504,7 @@ class ClientCore:
             status = events.Status(
                 status=StatusName.PUBLISH_FAILED, id=event.id, reason=event.reason, certain=True
             )
-            result = self._publications.answered(status)
-            if result is not None:
+            for result in self._publications.answered(status):
                 self._published(result)
         elif len(subjects) == 1:
             self._outputs.notify(

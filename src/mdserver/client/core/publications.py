@@ -21,7 +21,9 @@ No number ever stands for two publications. A server that forgot the publisher, 
 older log (docs/cluster.md, "Standard mode"), expects a number that may have been taken before, and
 what is given that number again is taken for a repeat wherever the earlier one is known. So the line
 begins a new *series* then: its numbers go on after the next multiple of `PUBLISHER_SERIES_NUMBERS`,
-and the server counts each series from 1.
+and the server counts each series from 1. A server of an earlier release knows no series. There the
+line goes on from the number that the server expects, and what may have been taken before ends as
+uncertain, because no repeat of it would be recognised.
 
 Publications that are not numbered (no publisher, or STANDARD quality) form one line of their own,
 `UNNUMBERED`. It is never held: a refusal is final. After a lost connection the GUARANTEED ones are
@@ -60,6 +62,7 @@ class Line:
     held: bool = False
     patient: bool = False  # held, and the next round waits for the retry timer
     series: int = 0  # the newest that was begun
+    without_series: bool = False  # the server knows none, and what is doubted has not ended yet
 
     def refused(self, outgoing: "UnresolvedPublication", expected: int) -> None:
         """Take the number that the server expected in place of a publication's."""
@@ -76,7 +79,8 @@ class Line:
             each.number = 0
         self.accepted = expected - 1
         # A server that refuses the first number of a series is of an earlier release.
-        if number != self.series * PUBLISHER_SERIES_NUMBERS + 1:
+        self.without_series = number == self.series * PUBLISHER_SERIES_NUMBERS + 1
+        if not self.without_series:
             self.series = max(self.series, self.last // PUBLISHER_SERIES_NUMBERS) + 1
             self.accepted = self.series * PUBLISHER_SERIES_NUMBERS
 
@@ -101,7 +105,7 @@ class UnresolvedPublication:
     """A publication without a result yet.
 
     `number` is 0 until it is sent, also in a new series. `uncertain`: an earlier attempt may have
-    been taken.
+    been taken under this number. `doubted`: one may have been taken, under whatever number.
     """
 
     id: int
@@ -110,6 +114,16 @@ class UnresolvedPublication:
     number: int = 0
     in_flight: bool = False
     uncertain: bool = False
+    doubted: bool = False
+
+    def doubt(self) -> None:
+        """Note that nobody knows whether the last attempt was taken."""
+        self.uncertain = self.doubted = True
+
+    def leave_line(self) -> None:
+        """Begin anew: no attempt was taken that counts."""
+        self.line = None
+        self.uncertain = self.doubted = False
 
 
 class PublicationLines:
@@ -202,8 +216,7 @@ class PublicationLines:
             self._groups = groups
             self._lines = {}
             for outgoing in self._outstanding.values():
-                outgoing.line = None
-                outgoing.uncertain = False
+                outgoing.leave_line()
         for outgoing in self._outstanding.values():
             if outgoing.line is None:
                 self._join_line(outgoing)
@@ -228,14 +241,13 @@ class PublicationLines:
             unsure = [
                 outgoing
                 for outgoing in self._outstanding.values()
-                if outgoing.uncertain and outgoing.number
+                if outgoing.doubted and outgoing.line and outgoing.line.group != UNNUMBERED
             ]
         for outgoing in unsure:
             self._drop(outgoing)
         self._lines = {}
         for outgoing in self._outstanding.values():
-            outgoing.line = None
-            outgoing.uncertain = False
+            outgoing.leave_line()
         reason = "the server knows this publisher no more, so it would not recognise a repeat"
         return [_failed(outgoing, reason, certain=False) for outgoing in unsure]
 
@@ -248,16 +260,17 @@ class PublicationLines:
         self._flowing = False
         self._ready = {}
         self._resting = {}
+        ended = []
         for line in self._lines.values():
             line.in_flight = 0
             line.rounds = 0
             line.held = line.patient = False
-        ended = []
+            ended += self._end_doubted(line)
         for outgoing in list(self._outstanding.values()):
             if not outgoing.in_flight:
                 continue
             outgoing.in_flight = False
-            outgoing.uncertain = True
+            outgoing.doubt()
             if outgoing.request.qos is Qos.STANDARD:
                 self._drop(outgoing)
                 reason = "the connection was lost before the result came"
@@ -267,7 +280,7 @@ class PublicationLines:
     def stopped(self, reason: str) -> list[PublishResult]:
         """Fail all that is left; call after `lost`, when the client will not reconnect."""
         ended = [
-            _failed(outgoing, reason, certain=not outgoing.uncertain)
+            _failed(outgoing, reason, certain=not outgoing.doubted)
             for outgoing in self._outstanding.values()
         ]
         for outgoing in list(self._outstanding.values()):
@@ -290,15 +303,15 @@ class PublicationLines:
         self._ready.update(self._resting)
         self._resting = {}
 
-    def answered(self, status: Status) -> PublishResult | None:
-        """Handle the result of a publication.
+    def answered(self, status: Status) -> list[PublishResult]:
+        """Handle the answer to a publication; return the results of those that end with it.
 
-        Returns None if the publication is sent again, or if the status concerns none in flight.
+        There is none if the publication is sent again, or if the status concerns none in flight.
         """
         publication = status.id
         outgoing = self._outstanding.get(publication) if isinstance(publication, int) else None
         if outgoing is None or outgoing.line is None or not outgoing.in_flight:
-            return None
+            return []
         line = outgoing.line
         outgoing.in_flight = False
         line.in_flight -= 1
@@ -306,43 +319,53 @@ class PublicationLines:
             line.accepted = max(line.accepted, outgoing.number)
             line.rounds = 0
             self._drop(outgoing)
-            self._settle(line)
-            return PublishResult(
+            result = PublishResult(
                 outgoing.id,
                 StatusName.PUBLISH_OK,
                 epoch=status.epoch or 0,
                 seq=status.seq or 0,
                 duplicate=status.duplicate,
             )
+            return [result, *self._settle(line)]
         if line.group != UNNUMBERED:
             line.held = True
             if _repeats(line, outgoing, status):
-                self._settle(line)
-                return None
+                return self._settle(line)
         self._drop(outgoing)
-        self._settle(line)
-        return PublishResult(
+        result = PublishResult(
             outgoing.id,
             status.status,
             reason=status.reason or status.info or status.status.value,
-            certain=status.certain is not False and not outgoing.uncertain,
+            certain=status.certain is not False and not outgoing.doubted,
         )
+        return [result, *self._settle(line)]
 
-    def _settle(self, line: Line) -> None:
+    def _settle(self, line: Line) -> list[PublishResult]:
         """Make a held line ready or resting once nothing of it is in flight.
 
         Waiting for the last answer makes renumbering safe: a publication in flight may still be
-        taken under its old number.
+        taken under its old number. Returns the results of those that end instead.
         """
         if not line.held or line.in_flight:
-            return
-        if not line.queue:
+            return []
+        ended = self._end_doubted(line)
+        if line.queue:
+            line.rounds += 1  # a publication that is taken sets it back to 0
+            waiting = self._resting if line.patient else self._ready
+            waiting[line.group] = line
+        else:
             line.held = line.patient = False
             line.renumber()
-            return
-        line.rounds += 1  # a publication that is taken sets it back to 0
-        waiting = self._resting if line.patient else self._ready
-        waiting[line.group] = line
+        return ended
+
+    def _end_doubted(self, line: Line) -> list[PublishResult]:
+        """End what may have been taken, if its number is lost to a server without series."""
+        doubted = [each for each in line.queue.values() if line.without_series and each.doubted]
+        line.without_series = False
+        for outgoing in doubted:
+            self._drop(outgoing)
+        reason = "the server is of an earlier release, and would not recognise a repeat"
+        return [_failed(outgoing, reason, certain=False) for outgoing in doubted]
 
     def _send(self, line: Line, outgoing: UnresolvedPublication) -> Publish:
         """Return the command of a publication, which is in flight from now on."""
@@ -357,7 +380,7 @@ class PublicationLines:
             outgoing.id,
             StatusName.MESSAGE_SIZE_LIMIT_EXCEEDED,
             reason=f"the message has {size} bytes, the server takes {self._message_bytes_max}",
-            certain=not outgoing.uncertain,
+            certain=not outgoing.doubted,
         )
 
     def _drop(self, outgoing: UnresolvedPublication) -> None:
@@ -421,7 +444,7 @@ def _repeats(line: Line, outgoing: UnresolvedPublication, status: Status) -> boo
     if status.certain is False or outgoing.uncertain:
         # The certain failure of a repeat says nothing about the attempts before it.
         line.patient = True
-        outgoing.uncertain = True
+        outgoing.doubt()
         return True
     return False
 

@@ -791,8 +791,9 @@ export class ClientCore {
   #onStatus(event) {
     const { status, subject, closure, missing } = event;
     if (RESULTS.has(status)) {
-      const result = this.#publications.answered(event);
-      if (result) this.#published(result, event);
+      for (const result of this.#publications.answered(event)) {
+        this.#published(result, result.publication === event.id ? event : undefined);
+      }
       return;
     }
     this.#notify(status, { info: event.reason || event.info, subject, closure, missing });
@@ -837,14 +838,14 @@ export class ClientCore {
   #onError({ code, reason, id }) {
     const subjects = this.#fences.subjects(id);
     if (typeof id === "number") {
-      const result = this.#publications.answered({
+      const results = this.#publications.answered({
         op: "status",
         status: "PUBLISH_FAILED",
         id,
         reason,
         certain: true,
       });
-      if (result) this.#published(result);
+      for (const result of results) this.#published(result);
     } else if (subjects.length === 1) {
       this.#notify("SUBSCRIBE_DENY", { info: reason, subject: subjects[0] });
       this.#refuse(subjects, reason);

@@ -12,6 +12,8 @@
  *
  * No number ever stands for two publications. Where the server expects one that may have been taken
  * before, the line begins a new series: its numbers go on after the next multiple of SERIES_NUMBERS.
+ * A server of an earlier release knows no series. There the line goes on from the number that the
+ * server expects, and what may have been taken before ends as uncertain.
  */
 
 import { ClientError } from "../errors.js";
@@ -63,6 +65,8 @@ class Line {
   patient = false;
   /** The newest series that was begun. */
   series = 0;
+  /** The server knows none, and what is doubted has not ended yet. */
+  withoutSeries = false;
 
   /**
    * @param {number} group
@@ -97,7 +101,8 @@ class Line {
     }
     this.accepted = expected - 1;
     // A server that refuses the first number of a series is of an earlier release.
-    if (number !== this.series * SERIES_NUMBERS + 1) {
+    this.withoutSeries = number === this.series * SERIES_NUMBERS + 1;
+    if (!this.withoutSeries) {
       this.series = Math.max(this.series, Math.floor(this.last / SERIES_NUMBERS)) + 1;
       this.accepted = this.series * SERIES_NUMBERS;
     }
@@ -123,13 +128,19 @@ class Line {
   }
 }
 
-/** A publication without a result yet. `number` is 0 until it is sent, also in a new series. */
+/**
+ * A publication without a result yet.
+ *
+ * `number` is 0 until it is sent, also in a new series. `uncertain`: an earlier attempt may have been
+ * taken under this number. `doubted`: one may have been taken, under whatever number.
+ */
 class Outgoing {
   /** @type {Line | null} */
   line = null;
   number = 0;
   inFlight = false;
   uncertain = false;
+  doubted = false;
 
   /**
    * @param {number} id
@@ -138,6 +149,11 @@ class Outgoing {
   constructor(id, request) {
     this.id = id;
     this.request = request;
+  }
+
+  /** Note that nobody knows whether the last attempt was taken. */
+  doubt() {
+    this.uncertain = this.doubted = true;
   }
 }
 
@@ -276,7 +292,7 @@ export class Publications {
     if (known === undefined || known === server.publisher) return [];
     this.#resumed = { groups: 0, taken: {} };
     const unsure = [...this.#outstanding.values()].filter(
-      (outgoing) => history === server.history && outgoing.uncertain && outgoing.number,
+      ({ doubted, line }) => history === server.history && doubted && line?.group !== UNNUMBERED,
     );
     for (const outgoing of unsure) this.#drop(outgoing);
     this.#leaveLines();
@@ -288,7 +304,7 @@ export class Publications {
     this.#lines = new Map();
     for (const outgoing of this.#outstanding.values()) {
       outgoing.line = null;
-      outgoing.uncertain = false;
+      outgoing.uncertain = outgoing.doubted = false;
     }
   }
 
@@ -297,16 +313,17 @@ export class Publications {
     this.#flowing = false;
     this.#ready = new Map();
     this.#resting = new Map();
+    const ended = [];
     for (const line of this.#lines.values()) {
       line.inFlight = 0;
       line.rounds = 0;
       line.held = line.patient = false;
+      ended.push(...this.#endDoubted(line));
     }
-    const ended = [];
     for (const outgoing of [...this.#outstanding.values()]) {
       if (!outgoing.inFlight) continue;
       outgoing.inFlight = false;
-      outgoing.uncertain = true;
+      outgoing.doubt();
       if (outgoing.request.qos === "STANDARD") {
         this.#drop(outgoing);
         ended.push(failed(outgoing, "the connection was lost before the result came", false));
@@ -323,7 +340,7 @@ export class Publications {
   stopped(reason) {
     const left = [...this.#outstanding.values()];
     for (const outgoing of left) this.#drop(outgoing);
-    return left.map((outgoing) => failed(outgoing, reason, !outgoing.uncertain));
+    return left.map((outgoing) => failed(outgoing, reason, !outgoing.doubted));
   }
 
   /** Return the commands of lines that are to be sent again. */
@@ -348,14 +365,15 @@ export class Publications {
   }
 
   /**
-   * Take a result; undefined when the publication is to be repeated, or is not ours.
+   * Take an answer; gives the results of what ends with it. There is none when the publication is to
+   * be repeated, or is not ours.
    *
    * @param {import("../codec/events.js").StatusEvent} status
-   * @returns {PublishResult | undefined}
+   * @returns {PublishResult[]}
    */
   answered(status) {
     const outgoing = typeof status.id === "number" ? this.#outstanding.get(status.id) : undefined;
-    if (!outgoing?.line || !outgoing.inFlight) return undefined;
+    if (!outgoing?.line || !outgoing.inFlight) return [];
     const { line } = outgoing;
     outgoing.inFlight = false;
     line.inFlight -= 1;
@@ -363,39 +381,51 @@ export class Publications {
       line.accepted = Math.max(line.accepted, outgoing.number);
       line.rounds = 0;
       this.#drop(outgoing);
-      this.#resume(line);
       const { epoch = 0, seq = 0, duplicate = false } = status;
-      return { ...resultOf(outgoing, "PUBLISH_OK", true), epoch, seq, duplicate };
+      const result = { ...resultOf(outgoing, "PUBLISH_OK", true), epoch, seq, duplicate };
+      return [result, ...this.#resume(line)];
     }
     if (line.group !== UNNUMBERED) {
       line.held = true;
-      if (isRepeated(line, outgoing, status)) {
-        this.#resume(line);
-        return undefined;
-      }
+      if (isRepeated(line, outgoing, status)) return this.#resume(line);
     }
     this.#drop(outgoing);
-    this.#resume(line);
-    const isCertain = status.certain !== false && !outgoing.uncertain;
+    const isCertain = status.certain !== false && !outgoing.doubted;
     const reason = status.reason || status.info || status.status;
     const refused = /** @type {PublishResult["status"]} */ (status.status);
-    return resultOf(outgoing, refused, isCertain, reason);
+    return [resultOf(outgoing, refused, isCertain, reason), ...this.#resume(line)];
   }
 
   /**
-   * Let a held line go on once nothing of it is in flight.
+   * Let a held line go on once nothing of it is in flight; gives the results of what ends instead.
+   *
+   * @param {Line} line
+   * @returns {PublishResult[]}
+   */
+  #resume(line) {
+    if (!line.held || line.inFlight) return [];
+    const ended = this.#endDoubted(line);
+    if (line.queue.size) {
+      line.rounds += 1;
+      (line.patient ? this.#resting : this.#ready).set(line.group, line);
+    } else {
+      line.held = line.patient = false;
+      line.renumber();
+    }
+    return ended;
+  }
+
+  /**
+   * End what may have been taken, if its number is lost to a server without series.
    *
    * @param {Line} line
    */
-  #resume(line) {
-    if (!line.held || line.inFlight) return;
-    if (!line.queue.size) {
-      line.held = line.patient = false;
-      line.renumber();
-      return;
-    }
-    line.rounds += 1;
-    (line.patient ? this.#resting : this.#ready).set(line.group, line);
+  #endDoubted(line) {
+    const doubted = [...line.queue.values()].filter((each) => line.withoutSeries && each.doubted);
+    line.withoutSeries = false;
+    for (const outgoing of doubted) this.#drop(outgoing);
+    const reason = "the server is of an earlier release, and would not recognise a repeat";
+    return doubted.map((outgoing) => failed(outgoing, reason, false));
   }
 
   /**
@@ -413,7 +443,7 @@ export class Publications {
   #oversized(outgoing) {
     const bytes = contentBytes(outgoing.request);
     const reason = `the message has ${bytes} bytes, the server takes ${this.#messageBytesMax}`;
-    return resultOf(outgoing, "MESSAGE_SIZE_LIMIT_EXCEEDED", !outgoing.uncertain, reason);
+    return resultOf(outgoing, "MESSAGE_SIZE_LIMIT_EXCEEDED", !outgoing.doubted, reason);
   }
 
   /** @param {Outgoing} outgoing */
@@ -474,7 +504,7 @@ function isRepeated(line, outgoing, status) {
   if (status.certain === false || outgoing.uncertain) {
     // A sure failure of a repeat says nothing of the attempts before it.
     line.patient = true;
-    outgoing.uncertain = true;
+    outgoing.doubt();
     return true;
   }
   return false;
