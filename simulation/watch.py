@@ -27,6 +27,7 @@ class Watch:
 
     now: int = 0
     forgets: bool = False  # subjects, which then begin anew with a greater number
+    standard: bool = False  # two sides of a cut may commit at one position, under two history ids
     findings: list[Finding] = field(factory=list)
     entries: dict[tuple[str, str, int], Entry] = field(factory=dict)
     newest: dict[tuple[str, str], int] = field(factory=dict)
@@ -35,7 +36,7 @@ class Watch:
     last: dict[tuple[str, str, str], tuple[int, int]] = field(factory=dict)
     owners: dict[tuple[str, int, int], str] = field(factory=dict)
     committed_at: dict[tuple[str, int, int], dict[str, None]] = field(factory=dict)
-    """Subject, epoch, seq -> what was committed there: under each history id one publication."""
+    """Subject, epoch, seq -> what was committed there last, or, if `standard`, ever."""
     promised: dict[tuple[int, int, str, str], tuple[int, int]] = field(factory=dict)
     """Group, epoch, candidate, seed -> accepted epoch and length of the log that was promised."""
     committed: int = 0
@@ -87,7 +88,9 @@ class Watch:
             return
         self.entries[place] = entry
         text = entry.publication.content.decode(errors="replace")
-        self.committed_at.setdefault((subject, entry.epoch, entry.seq), {})[text] = None
+        position = (subject, entry.epoch, entry.seq)
+        others = self.committed_at.get(position, {}) if self.standard else {}
+        self.committed_at[position] = {**others, text: None}
         newest = self.newest.get((history, subject), 0)
         if newest and (entry.seq <= newest if self.forgets else entry.seq != newest + 1):
             self.violate("I4", f"{place} was first seen after seq {newest}")

@@ -39,7 +39,7 @@ class World:
         seeds = 0 if plan.standard else plan.seeds or (5 if plan.members >= 5 else 3)
         self.seeds = self.names[:seeds]
         self.moves: dict[str, int] = {}  # how often the machine of a member was replaced
-        self.watch = Watch(forgets=bool(plan.idle))
+        self.watch = Watch(forgets=bool(plan.idle), standard=plan.standard)
         published = len(plan.sendings) + (max(LOOSE) if plan.habits else 0)
         evicts = plan.cached < published
         cached = 0 if plan.idle else plan.cached if evicts else None

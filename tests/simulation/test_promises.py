@@ -6,6 +6,7 @@ from mdserver.core.message import Entry, Publication
 from simulation.history import Acked
 from simulation.mutants import MUTANTS, hunt
 from simulation.plan import Plan, make, small
+from simulation.profiles import standard
 from simulation.rest import difference
 from simulation.run import run
 from simulation.world import World
@@ -32,6 +33,21 @@ def test_an_acknowledgement_of_what_nobody_committed_is_found() -> None:
     world.see(Acked(2, "p2", "/s/0", "h", 2, 1))
     world.see(Acked(3, "p2", "/s/0", "h", 2, 2))
     assert [finding.kind for finding in world.watch.findings] == ["I8", "I8"]
+
+
+@pytest.mark.parametrize(("plan", "kinds"), [(make(1), ["I8"]), (standard(1), [])])
+def test_an_acknowledgement_is_of_the_last_history_unless_two_sides_serve(
+    plan: Plan, kinds: list[str]
+) -> None:
+    world = World(plan)
+    for history, text in (("h1", b"p1"), ("h2", b"p2")):
+        world.watch.saw_commit("m0", history, 0, [Entry(2, 1, Publication("/s/0", text))])
+
+    world.see(Acked(1, "p2", "/s/0", "h2", 2, 1))
+    assert world.watch.findings == []
+
+    world.see(Acked(2, "p1", "/s/0", "h1", 2, 1))
+    assert [finding.kind for finding in world.watch.findings] == kinds
 
 
 def test_a_member_that_applies_again_what_it_has_is_found_unless_it_may_begin_anew() -> None:
