@@ -39,6 +39,12 @@ def cannot_run(reason: object) -> NoReturn:
     pytest.skip(f"PIPELINE TESTS SKIPPED: {reason}")
 
 
+def needs_jars(connector: Sequence[Path]) -> None:
+    """Skip loudly without the jars of Spark's Kafka connector."""
+    if not connector:
+        cannot_run("no jars of Spark's Kafka connector in build/jvm: run `make jars`")
+
+
 @pytest.fixture(scope="session")
 def connector() -> list[Path]:
     """The jars of Spark's Kafka connector."""
@@ -60,8 +66,7 @@ def spark(connector: list[Path]) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def kafka(connector: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveKafka]:
     """A broker for all tests; each has topics of its own."""
-    if not connector:
-        cannot_run("no jars of Spark's Kafka connector in build/jvm: run `make jars`")
+    needs_jars(connector)
     with contextlib.ExitStack() as stack:
         try:
             broker = stack.enter_context(live_kafka(tmp_path_factory.mktemp("kafka")))

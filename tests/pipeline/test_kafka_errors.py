@@ -9,6 +9,8 @@ from mdserver.pipeline.common.kafka_errors import JavaThrown, explained
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import KafkaSource
 
+from .conftest import needs_jars
+
 pytestmark = pytest.mark.pipeline
 
 PASSWORD = "a password with a blank"
@@ -80,7 +82,7 @@ def test_what_is_wrong_and_what_to_look_at(causes: list[JavaThrown], told: str) 
 def test_settings_with_which_there_is_no_client_are_one_line(
     spark: Any, connector: list[Path], tmp_path: Path, wrong: dict[str, str], told: str
 ) -> None:
-    assert connector, "run `make jars`"
+    needs_jars(connector)
     file = tmp_path / "authority.jks"
     file.write_text("no store", encoding="utf-8")
     given = SECURE | {name: value.replace("FILE", str(file)) for name, value in wrong.items()}

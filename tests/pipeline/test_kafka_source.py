@@ -16,7 +16,7 @@ from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.sources import DescribedTopics, JournalSource, KafkaSource
 from tests.live_kafka import SILENT, LiveKafka
 
-from .conftest import message_lines, write_lines
+from .conftest import message_lines, needs_jars, write_lines
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
@@ -202,7 +202,7 @@ def test_the_command_reads_kafka(
 def test_an_address_without_a_broker_is_one_line_with_what_to_look_at(
     spark: Any, connector: list[Path]
 ) -> None:
-    assert connector, "run `make jars`"
+    needs_jars(connector)
     soon = {"default.api.timeout.ms": "900", "request.timeout.ms": "800"}
     source = KafkaSource("127.0.0.1:1", ["a.messages"], soon)
     with pytest.raises(
