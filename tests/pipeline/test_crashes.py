@@ -46,7 +46,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("point", "status", "batches"),
     [
         ("before the commit", -signal.SIGKILL, 1),
-        pytest.param("between two tables", -signal.SIGKILL, 1, marks=pytest.mark.soak),
+        ("between two tables", -signal.SIGKILL, 1),
         ("after the commit", -signal.SIGKILL, 2),
         ("while compacting", -signal.SIGKILL, 2),
         pytest.param("after compacting", -signal.SIGKILL, 2, marks=pytest.mark.soak),
