@@ -34,22 +34,27 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml $(NATIVE) | $(VENV)/bin/python
 	@touch $(VENV)/.run $(VENV)/.demo $@
 
 # Jars that no Python package carries: a Kafka broker for the tests, what Spark needs for Kafka and S3.
+# Those that are there are replaced when all new ones have come, so no failure of Maven loses them.
 build/jvm/.done: jvm/pom.xml
 	@if ! command -v mvn > /dev/null; then \
 	  echo "NO JARS: Maven is not installed (Debian: apt-get install maven openjdk-17-jdk-headless)." >&2; \
 	  exit 1; \
 	fi; \
-	rm -rf build/jvm; \
+	new=$(CURDIR)/build/jvm.new; \
+	rm -rf $$new; \
 	for part in broker spark s3a; do \
-	  to=$(CURDIR)/build/jvm/$$part; \
+	  to=$$new/$$part; \
 	  if ! mvn -q -B -f jvm/pom.xml -P $$part dependency:copy-dependencies -DoutputDirectory=$$to \
 	    || ! ls $$to/*.jar > /dev/null 2>&1; then \
-	    rm -rf $$to; \
+	    rm -rf $$new; \
 	    echo "NO JARS: Maven fetched none for build/jvm/$$part; above it says why. Is there a network?" >&2; \
+	    test ! -d build/jvm || echo "The jars that were in build/jvm are left there." >&2; \
 	    exit 1; \
 	  fi; \
 	done; \
-	touch $@
+	touch $$new/.done; \
+	rm -rf build/jvm; \
+	mv $$new build/jvm
 
 jars: build/jvm/.done ## fetch for Spark Kafka (build/jvm/spark) and S3 (build/jvm/s3a), and a broker for the tests
 
