@@ -116,7 +116,7 @@ def test_a_job_with_a_wrong_password_is_told_so(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a line that does not have the password."""
-    monkeypatch.setattr(lines, "KAFKA_CALL_TIMEOUT_S", 1.5)
+    monkeypatch.setattr(lines, "KAFKA_CALL_TIMEOUT_S", 6)
     file = tmp_path / "ship.properties"
     file.write_text(guarded.properties("PLAIN", PLAIN, "another"))
     words = ["--kafka", guarded.kafka.servers, "--topics", "a.messages", "--once"]
