@@ -26,7 +26,7 @@ POLL_S = 0.2
 MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-QUICK_TO_START = {
+CLUSTER_QUICK = {
     "spark.driver.defaultJavaOptions": QUICK,
     "spark.executor.defaultJavaOptions": QUICK,
     # The default of 200 is for a cluster of many cores: each costs a task for a handful of rows.

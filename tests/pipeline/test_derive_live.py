@@ -16,7 +16,7 @@ from mdserver.client import Client, Message, Subscription
 from mdserver.pipeline.common.figures import META_SUBJECT
 from mdserver.pipeline.common.places import RemoteTables, Tables
 from tests.live import LiveServer, live_server
-from tests.live_spark import QUICK_TO_START, live_spark
+from tests.live_spark import CLUSTER_QUICK, live_spark
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
@@ -110,7 +110,7 @@ async def test_on_a_cluster_each_notification_comes_once_whoever_is_killed(
             with publishing:
                 await publish(client, published)
 
-        with live_spark(tmp_path / "cluster", QUICK_TO_START) as cluster:
+        with live_spark(tmp_path / "cluster", CLUSTER_QUICK) as cluster:
             nursery.start_soon(publish_for_now)
             with cluster.driver(log, *job):
                 got += await take(notifications, 300)

@@ -21,7 +21,7 @@ from mdserver.pipeline.common.sources import JournalSource
 from mdserver.pipeline.rollup import job as rollup_job
 from tests.live import live_server
 from tests.live_kafka import LiveKafka
-from tests.live_spark import JOB_TIMEOUT_S, QUICK_TO_START, LiveSpark, live_spark
+from tests.live_spark import CLUSTER_QUICK, JOB_TIMEOUT_S, LiveSpark, live_spark
 
 from .conftest import message_lines, run_archive, write_lines
 from .test_remote_jobs import stored, write_journal, write_stats
@@ -35,7 +35,7 @@ OWN_COLUMNS = ["src_kind", "src_partition", "src_pos", "ts_broker", "batch_id"]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSpark]:
-    with live_spark(tmp_path_factory.mktemp("cluster"), QUICK_TO_START) as running:
+    with live_spark(tmp_path_factory.mktemp("cluster"), CLUSTER_QUICK) as running:
         yield running
 
 

@@ -7,12 +7,7 @@ import msgspec
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
 from mdserver.bridge.complaints import BrokerComplaints
-from mdserver.bridge.ledger import (
-    BridgeError,
-    Ledger,
-    admin_client,
-    bridge_errors,
-)
+from mdserver.bridge.ledger import BridgeError, Ledger, admin_client, bridge_errors
 from mdserver.cluster.kafka_records import ProducedRecord
 from mdserver.limits import KAFKA_CALL_TIMEOUT_S
 from mdserver.pipeline.ship.topics import LINE, LineRecord, SentLines
