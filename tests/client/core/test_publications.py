@@ -240,3 +240,28 @@ def test_a_failure_in_another_series_says_nothing_of_the_attempts_before_it() ->
     assert again.number == SERIES + 1
     (result,) = lines.answered(Status(StatusName.PUBLISH_DENIED, id=again.id))
     assert result.certain is False
+
+
+def test_what_is_behind_one_that_ended_uncertain_is_not_sent_in_another_series() -> None:
+    """The first attempts are on a slow way: the one that was denied may still fill the gap."""
+    lines = opened()
+    for _ in range(3):
+        sent(lines)
+    denied, *behind = repeated(lines)
+    lines.answered(Status(StatusName.PUBLISH_DENIED, id=denied.id))
+    new, _ = lines.add(Publish(subject="/a/b", content="x"))
+    results = [result for each in behind for result in lines.answered(gap(each, 1))]
+    assert [result.publication for result in results] == [each.id for each in behind]
+    assert not any(result.certain for result in results)
+    assert [(command.id, command.number) for command in lines.ready()] == [(new, SERIES + 1)]
+
+
+def test_a_repeat_that_was_acknowledged_leaves_nothing_open() -> None:
+    lines = opened()
+    sent(lines)
+    (again,) = repeated(lines)
+    lines.answered(ok(again))
+    sent(lines)
+    (again,) = repeated(lines)
+    assert lines.answered(gap(again, 1)) == []
+    assert numbers(lines) == [SERIES + 1]

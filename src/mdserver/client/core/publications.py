@@ -23,7 +23,8 @@ what is given that number again is taken for a repeat wherever the earlier one i
 begins a new *series* then: its numbers go on after the next multiple of `PUBLISHER_SERIES_NUMBERS`,
 and the server counts each series from 1. A server of an earlier release knows no series. There the
 line goes on from the number that the server expects, and what may have been taken before ends as
-uncertain, because no repeat of it would be recognised.
+uncertain, because no repeat of it would be recognised. So it is in a new series, if one before it
+ended while it was uncertain: an attempt of that one may still be taken, and fill the gap.
 
 Publications that are not numbered (no publisher, or STANDARD quality) form one line of their own,
 `UNNUMBERED`. It is never held: a refusal is final. After a lost connection the GUARANTEED ones are
@@ -62,7 +63,8 @@ class Line:
     held: bool = False
     patient: bool = False  # held, and the next round waits for the retry timer
     series: int = 0  # the newest that was begun
-    without_series: bool = False  # the server knows none, and what is doubted has not ended yet
+    unresolved: int = 0  # the greatest number of those that ended while they were uncertain
+    ends_doubted: bool = False  # no repeat would be recognised: what is doubted has to end
 
     def refused(self, outgoing: "UnresolvedPublication", expected: int) -> None:
         """Take the number that the server expected in place of a publication's."""
@@ -72,15 +74,16 @@ class Line:
         if outgoing is not next(iter(queue)) or expected == number or not given:
             self.accepted = max(self.accepted, expected - 1)
             return
-        # All before it have results, so nobody fills the gap, and no attempt of the line can be
-        # taken where this one was refused. Elsewhere one may have been.
+        # All before it have ended. If none of them may still be taken, nobody fills the gap, and no
+        # attempt of the line can be taken where this one was refused. Elsewhere one may have been.
         for each in queue:
             each.uncertain = False
             each.number = 0
         self.accepted = expected - 1
         # A server that refuses the first number of a series is of an earlier release.
-        self.without_series = number == self.series * PUBLISHER_SERIES_NUMBERS + 1
-        if not self.without_series:
+        is_earlier = number == self.series * PUBLISHER_SERIES_NUMBERS + 1
+        self.ends_doubted = is_earlier or expected <= self.unresolved
+        if not is_earlier:
             self.series = max(self.series, self.last // PUBLISHER_SERIES_NUMBERS) + 1
             self.accepted = self.series * PUBLISHER_SERIES_NUMBERS
 
@@ -318,6 +321,7 @@ class PublicationLines:
         if status.status is StatusName.PUBLISH_OK:
             line.accepted = max(line.accepted, outgoing.number)
             line.rounds = 0
+            outgoing.uncertain = False
             self._drop(outgoing)
             result = PublishResult(
                 outgoing.id,
@@ -359,12 +363,12 @@ class PublicationLines:
         return ended
 
     def _end_doubted(self, line: Line) -> list[PublishResult]:
-        """End what may have been taken, if its number is lost to a server without series."""
-        doubted = [each for each in line.queue.values() if line.without_series and each.doubted]
-        line.without_series = False
+        """End what may have been taken, if no repeat of it would be recognised."""
+        doubted = [each for each in line.queue.values() if line.ends_doubted and each.doubted]
+        line.ends_doubted = False
         for outgoing in doubted:
             self._drop(outgoing)
-        reason = "the server is of an earlier release, and would not recognise a repeat"
+        reason = "the server would not recognise a repeat"
         return [_failed(outgoing, reason, certain=False) for outgoing in doubted]
 
     def _send(self, line: Line, outgoing: UnresolvedPublication) -> Publish:
@@ -393,6 +397,7 @@ class PublicationLines:
                 # Its number may be taken, so the next publication must not get it. If it was not
                 # taken, the next one is refused for the gap, with the number that is expected.
                 line.accepted = max(line.accepted, outgoing.number)
+                line.unresolved = max(line.unresolved, outgoing.number)
 
     def _join_line(self, outgoing: UnresolvedPublication) -> Line:
         """Append a publication to the line of its subject group; return the line."""

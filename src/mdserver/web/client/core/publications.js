@@ -13,7 +13,8 @@
  * No number ever stands for two publications. Where the server expects one that may have been taken
  * before, the line begins a new series: its numbers go on after the next multiple of SERIES_NUMBERS.
  * A server of an earlier release knows no series. There the line goes on from the number that the
- * server expects, and what may have been taken before ends as uncertain.
+ * server expects, and what may have been taken before ends as uncertain. So it is in a new series, if
+ * one before it ended while it was uncertain: an attempt of that one may still be taken.
  */
 
 import { ClientError } from "../errors.js";
@@ -65,8 +66,10 @@ class Line {
   patient = false;
   /** The newest series that was begun. */
   series = 0;
-  /** The server knows none, and what is doubted has not ended yet. */
-  withoutSeries = false;
+  /** The greatest number of those that ended while they were uncertain. */
+  unresolved = 0;
+  /** No repeat would be recognised: what is doubted has to end. */
+  endsDoubted = false;
 
   /**
    * @param {number} group
@@ -93,16 +96,17 @@ class Line {
       this.accepted = Math.max(this.accepted, expected - 1);
       return;
     }
-    // All before it have results, so nobody fills the gap, and no attempt of the line can be taken
-    // where this one was refused. Elsewhere one may have been.
+    // All before it have ended. If none of them may still be taken, nobody fills the gap, and no
+    // attempt of the line can be taken where this one was refused. Elsewhere one may have been.
     for (const each of all) {
       each.uncertain = false;
       each.number = 0;
     }
     this.accepted = expected - 1;
     // A server that refuses the first number of a series is of an earlier release.
-    this.withoutSeries = number === this.series * SERIES_NUMBERS + 1;
-    if (!this.withoutSeries) {
+    const isEarlier = number === this.series * SERIES_NUMBERS + 1;
+    this.endsDoubted = isEarlier || expected <= this.unresolved;
+    if (!isEarlier) {
       this.series = Math.max(this.series, Math.floor(this.last / SERIES_NUMBERS)) + 1;
       this.accepted = this.series * SERIES_NUMBERS;
     }
@@ -380,6 +384,7 @@ export class Publications {
     if (status.status === "PUBLISH_OK") {
       line.accepted = Math.max(line.accepted, outgoing.number);
       line.rounds = 0;
+      outgoing.uncertain = false;
       this.#drop(outgoing);
       const { epoch = 0, seq = 0, duplicate = false } = status;
       const result = { ...resultOf(outgoing, "PUBLISH_OK", true), epoch, seq, duplicate };
@@ -416,15 +421,15 @@ export class Publications {
   }
 
   /**
-   * End what may have been taken, if its number is lost to a server without series.
+   * End what may have been taken, if no repeat of it would be recognised.
    *
    * @param {Line} line
    */
   #endDoubted(line) {
-    const doubted = [...line.queue.values()].filter((each) => line.withoutSeries && each.doubted);
-    line.withoutSeries = false;
+    const doubted = [...line.queue.values()].filter((each) => line.endsDoubted && each.doubted);
+    line.endsDoubted = false;
     for (const outgoing of doubted) this.#drop(outgoing);
-    const reason = "the server is of an earlier release, and would not recognise a repeat";
+    const reason = "the server would not recognise a repeat";
     return doubted.map((outgoing) => failed(outgoing, reason, false));
   }
 
@@ -453,7 +458,10 @@ export class Publications {
     if (line === null) return;
     line.queue.delete(outgoing.id);
     // Its number may be taken; if it is not, the next one is refused for the gap.
-    if (outgoing.uncertain) line.accepted = Math.max(line.accepted, outgoing.number);
+    if (outgoing.uncertain) {
+      line.accepted = Math.max(line.accepted, outgoing.number);
+      line.unresolved = Math.max(line.unresolved, outgoing.number);
+    }
   }
 
   /** @param {Outgoing} outgoing */
