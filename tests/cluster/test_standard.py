@@ -1,6 +1,7 @@
 """Rules of docs/cluster.md, "Standard mode", one scenario each, on members in memory."""
 
 import random
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from mdserver.cluster.messages import (
     PeerReceived,
     PreVote,
     Sync,
+    Yield,
 )
 from mdserver.cluster.votes import VoteRecord
 from mdserver.core.commands import PositionAfter
@@ -177,6 +179,54 @@ def test_a_coordinator_that_restarts_before_it_is_missed_is_succeeded() -> None:
     publish(cluster, "m1:1", subject, "after")
     assert cluster.heap.now - begin < 2 * S
     cluster.until(lambda: cluster.ready("m2:1"))
+
+
+class CutByYield(Cluster):
+    """A cluster in which a link breaks as one member yields groups to another."""
+
+    yields = ("", "")
+
+    def send(self, sender: str, receiver: str, message: AnyPeerMessage, data: bytes) -> None:
+        super().send(sender, receiver, message, data)
+        if (sender, receiver) == self.yields and isinstance(message, Yield):
+            self.cut.add(("m2:1", "m4:1"))
+            self.heap.after(0, partial(self.disconnect, "m2:1", "m4:1"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_does_not_see_whom_a_coordinator_yielded_to_does_not_succeed_it(seed: int) -> None:
+    """The one that yielded is in sight, has no groups any more, and did not restart."""
+    cluster = CutByYield(4, 12, seed, guaranteed=False)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.run(3 * S)
+    groups = [group for group in range(12) if cluster.coordinator(group) == "m2:1"]
+    cluster.operate("m2:1", "drain", "m2:1")
+    cluster.run(3 * S)
+    group = next(group for group in groups if cluster.coordinator(group) == "m3:1")
+    subject = next(f"/s/{at}" for at in range(100) if cluster.group(f"/s/{at}") == group)
+    for name in cluster.names:
+        cluster.open(name, 1)
+        cluster.subscribe(name, 1, subject)
+        publish(cluster, name, subject, f"{name} before")
+    cluster.yields = ("m3:1", "m2:1")
+    cluster.operate("m2:1", "undrain", "m2:1")
+    coordinators: set[tuple[str, ...]] = set()
+    for index in range(250):
+        for name in cluster.names:
+            cluster.publish(name, 1, subject, f"{name} {index}")
+        cluster.run(20 * MS)
+        members = cluster.members.items()
+        coordinators.add(tuple(n for n, m in members if m.node.groups[group].coordinator))
+    cluster.run(5 * S)
+    assert cluster.cut
+    assert ("m2:1",) in coordinators
+    assert all(len(names) <= 1 for names in coordinators)
+    assert same_everywhere(cluster)
+    for name, member in cluster.members.items():
+        assert "reset" not in shown(member.inboxes[1])
+        assert len(acked(cluster, name)) == 1 + 250
+        assert member.node.groups[group].log.length == len(cluster.names) * (1 + 250)
 
 
 def test_members_that_come_back_get_the_cache_and_their_share_without_a_reset() -> None:

@@ -115,15 +115,18 @@ class Standard(MemberPart):
 
         A coordinator that other members still see keeps its groups, or yields them in order to a
         member that everybody sees: succession would cost its clients a reset for a broken link.
-        One in sight says itself which groups it has; it has none left after a restart.
+        One in sight that has a group no more may have yielded it to a member that is out of sight
+        here, so it is not succeeded either; unless it restarted, and lost the group by that.
         """
         now, members = self._outgoing.now, self._members
         reported = members.reported(now)
-        for name in members.sees(now):
-            reported.pop(name, None)
         claimed: dict[int, None] = {}
         for group in self.groups:
-            if group.coordinator is not None or group.leadership.coordinator in reported:
+            kept = (
+                group.leadership.coordinator in reported
+                and not group.succession.coordinator_restarted
+            )
+            if group.coordinator is not None or kept:
                 claimed[group.index] = None
         for name, peer in members.peers.items():
             if members.alive(name, now):
@@ -379,6 +382,7 @@ class Standard(MemberPart):
         for item in items:
             group = self.groups[item.group]
             group.succession.log_incomplete = False
+            group.succession.note_start(peer)
             length = group.log.length
             leads[item.group] = msg.LedGroup(item.group, item.epoch, length, length)
 

@@ -33,10 +33,11 @@ class Succession:
     """What a member knows and does about the leaderships of one group, without votes.
 
     `raised_at`: when the epoch was last raised by the number of members in sight (ns);
-    `log_incomplete`: this member does not hold all of the coordinator's log.
+    `log_incomplete`: this member does not hold all of the coordinator's log. `_start`: the number
+    of the start (`Hello.start`) in which the coordinator that is followed here began to lead.
     """
 
-    __slots__ = ("_group", "_me", "_members", "_outgoing", "log_incomplete", "raised_at")
+    __slots__ = ("_group", "_me", "_members", "_outgoing", "_start", "log_incomplete", "raised_at")
 
     def __init__(
         self, group: "Group", me: str, members: "Membership", outgoing: "Outgoing"
@@ -47,6 +48,7 @@ class Succession:
         self._outgoing = outgoing
         self.raised_at = 0
         self.log_incomplete = False
+        self._start = 0
 
     def step(self, sender: str, item: SuccessionItem) -> Reply:
         """Take an item about a leadership or its log; return the answer to it."""
@@ -74,6 +76,20 @@ class Succession:
             return False
         led = self._members.peers[leadership.coordinator].leads.get(group.index)
         return led is not None and led.epoch == leadership.epoch
+
+    def note_start(self, peer: str) -> None:
+        """Note in which of its starts a member leads, if it is the one that is followed here."""
+        if self._group.leadership.coordinator == peer:
+            self._start = self._members.peers[peer].start
+
+    @property
+    def coordinator_restarted(self) -> bool:
+        """Return whether the coordinator followed here is known to have started again since.
+
+        Between two links nothing is known of it: a link may break without a restart.
+        """
+        peer = self._members.peers.get(self._group.leadership.coordinator)
+        return peer is not None and peer.greeted and peer.start != self._start
 
     def prevails(self, peer: str, epoch: int) -> bool:
         """Return whether a member's leadership is the one to follow; if so, end one of this member.
