@@ -8,6 +8,7 @@ import pytest
 from mdserver.pipeline.audit.archived import (
     BEHIND,
     MARGIN_S,
+    OLD_PART,
     UNPLACED,
     ArchivedUntil,
     with_reached,
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.pipeline
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 TOPIC = "fleet.messages"
+DAY_S = 24 * 3600
 
 
 def at(second: int) -> datetime:
@@ -117,15 +119,22 @@ def test_of_a_member_whose_topics_were_not_noted_the_last_line_counts(spark: Any
 CHANGED_S = 0
 SETTLED_S = CHANGED_S + MARGIN_S
 """From when on (s) producers know the partitions after a change at CHANGED_S."""
+GREW = TopicPartitions(2, us(CHANGED_S), before=1)
 
 
 def reached_after_a_change(
-    spark: Any, seen: list[tuple[int, int]], at_s: int, parts: dict[int, int], count: int = 2
+    spark: Any,
+    seen: list[tuple[int, int]],
+    at_s: int,
+    parts: dict[int, int],
+    changed: TopicPartitions = GREW,
+    further: dict[TopicPart, int] | None = None,
+    further_changed: dict[str, TopicPartitions] | None = None,
 ) -> tuple[bool, str | None]:
     """Whether a message of this time is judged, and why not.
 
     `seen` are times and partitions of the subject's archived messages, and `parts` how far the
-    member is archived in each of the `count` partitions.
+    member is archived in each partition; `further` (us) is of other members and topics.
     """
     archived = [("/a", "n1", at(second), "kafka", part) for second, part in seen]
     columns = "subject string, node string, ts_server timestamp, src_kind string"
@@ -134,8 +143,8 @@ def reached_after_a_change(
         [("n1", "/a", at(at_s))], "node string, subject string, ts timestamp"
     )
     topics = {("n1", TOPIC, part): us(second) for part, second in parts.items()}
-    changed = {TOPIC: TopicPartitions(count, us(CHANGED_S))}
-    (row,) = with_reached(lacking, messages, ArchivedUntil({}, topics, changed)).collect()
+    until = ArchivedUntil({}, topics | (further or {}), {TOPIC: changed} | (further_changed or {}))
+    (row,) = with_reached(lacking, messages, until).collect()
     return row.reached, row.waiting
 
 
@@ -150,7 +159,71 @@ def test_while_producers_may_not_know_of_a_change_both_partitions_count(spark: A
     assert reached_after_a_change(spark, later, SETTLED_S - 50, level) == (True, None)
     # Old lines of partition 0 may be behind as well, although the subject is in partition 1 now.
     behind = {0: SETTLED_S - 60, 1: SETTLED_S + 5}
-    assert reached_after_a_change(spark, later, SETTLED_S - 50, behind) == (False, BEHIND)
+    assert reached_after_a_change(spark, later, SETTLED_S - 50, behind) == (False, OLD_PART)
+
+
+def test_of_a_partition_without_a_line_of_the_member_nothing_is_known(spark: Any) -> None:
+    seen = [(-5, 0), (SETTLED_S + 5, 1)]
+    only = {1: SETTLED_S + 5}
+    assert reached_after_a_change(spark, seen, 10, only) == (False, OLD_PART)
+    # A run that was killed behind a commit has not noted the line in partition 1.
+    assert reached_after_a_change(spark, seen, 10, {0: 20}) == (False, BEHIND)
+
+
+def test_an_old_partition_that_was_read_beyond_the_change_is_done(spark: Any) -> None:
+    """A member with one subject writes no more to it, so a line of any other member shows that."""
+    seen, parts = [(-5, 0), (60, 0), (SETTLED_S + 5, 1)], {0: 60, 1: SETTLED_S + DAY_S}
+    other, topic = ("n2", TOPIC, 0), "other.messages"
+
+    def found(further: dict[TopicPart, int]) -> tuple[bool, str | None]:
+        return reached_after_a_change(spark, seen, 120, parts, further=further)
+
+    assert found({other: us(SETTLED_S)}) == (False, OLD_PART)
+    assert found({other: us(SETTLED_S + 1)}) == (True, None)
+    shared = {other: us(SETTLED_S + 1), ("n1", topic, 0): us(60), ("n1", topic, 1): us(DAY_S)}
+    assert found(shared) == (False, OLD_PART)
+
+
+def test_in_the_present_partition_lines_of_another_member_show_nothing(spark: Any) -> None:
+    """Lines of a member that ships its journal late are still to come there."""
+    seen = [(-5, 0), (SETTLED_S + 5, 0)]
+    further = {("n2", TOPIC, 0): us(SETTLED_S + 5)}
+    assert reached_after_a_change(spark, seen, 10, {0: 5}, further=further) == (False, BEHIND)
+
+
+def test_each_old_partition_counts_for_a_subject_that_was_not_seen_before(spark: Any) -> None:
+    three = TopicPartitions(3, us(CHANGED_S), before=2)
+    seen, parts = [(100, 1), (SETTLED_S + 5, 1)], {0: -10, 1: SETTLED_S + 5}
+    assert reached_after_a_change(spark, seen, 50, parts, three) == (False, OLD_PART)
+    assert reached_after_a_change(spark, seen, 50, parts | {0: 50}, three) == (True, None)
+    # The archive may notice a change late: a partition that was not there before shows it too.
+    early = [(-100, 1), (SETTLED_S + 5, 1)]
+    assert reached_after_a_change(spark, early, -50, parts | {0: -200}) == (False, OLD_PART)
+    assert reached_after_a_change(spark, early, -50, parts) == (True, None)
+
+
+def test_partitions_of_an_earlier_source_are_no_old_ones(spark: Any) -> None:
+    """Nothing is read from them any more."""
+    seen, parts = [(-DAY_S, 2), (SETTLED_S + 5, 1)], {1: SETTLED_S + 5}
+    further = {("n2", TOPIC, 2): us(5)}
+    for before, expected in ((0, (True, None)), (2, (False, OLD_PART)), (3, (False, OLD_PART))):
+        changed = TopicPartitions(3, us(CHANGED_S), before)
+        assert reached_after_a_change(spark, seen, -50, parts, changed, further) == expected
+    seen = [(-DAY_S, 2), (-5, 0), (SETTLED_S + 5, 1)]
+    assert reached_after_a_change(spark, seen, -50, parts | {0: -50}) == (True, None)
+
+
+def test_of_two_topics_that_changed_the_later_one_counts(spark: Any) -> None:
+    seen, later_s = [(-5, 0), (SETTLED_S + 300, 1)], SETTLED_S + 250
+    other = {"other.messages": TopicPartitions(2, us(CHANGED_S + 100), before=1)}
+    parts = {0: SETTLED_S, 1: SETTLED_S + 300}
+
+    def found(seen: list[tuple[int, int]], at_s: int) -> tuple[bool, str | None]:
+        return reached_after_a_change(spark, seen, at_s, parts, further_changed=other)
+
+    assert found(seen, later_s) == (True, None)
+    assert found(seen, SETTLED_S + 50) == (False, OLD_PART)
+    assert found([(-5, 0), (SETTLED_S + 90, 1)], SETTLED_S + 50) == (False, UNPLACED)
 
 
 def test_when_producers_know_of_a_change_the_newest_message_shows_the_partition(spark: Any) -> None:
@@ -164,7 +237,8 @@ def test_without_a_later_message_each_partition_that_there_is_counts(spark: Any)
     """A member may have no line in one of them: then nothing shows how far it is there."""
     seen, level = [(-5, 0)], {0: 20, 1: 20}
     assert reached_after_a_change(spark, seen, 10, level) == (True, None)
-    assert reached_after_a_change(spark, seen, 10, level, count=3) == (False, UNPLACED)
+    three = TopicPartitions(3, us(CHANGED_S), before=1)
+    assert reached_after_a_change(spark, seen, 10, level, three) == (False, UNPLACED)
     assert reached_after_a_change(spark, seen, 10, {0: 20, 1: 9}) == (False, UNPLACED)
 
 

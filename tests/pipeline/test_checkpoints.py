@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from attrs import astuple
 
 from mdserver.pipeline.common import checkpoints
 from mdserver.pipeline.common.requirements import PipelineError
@@ -108,20 +109,23 @@ def test_topics_whose_partitions_changed(tmp_path: Path) -> None:
     ) -> dict[str, Any]:
         source.note_partitions(tmp_path, counts, us)
         changed = checkpoints.topics_changed(tmp_path, "messages")
-        return {topic: (each.partitions, each.since_us) for topic, each in changed.items()}
+        return {topic: astuple(each) for topic, each in changed.items()}
 
     assert noted(first, {"a": 2}, 1) == {}
     first.note_reached(tmp_path, {("n1", "a", 0): 7})
     assert noted(first, {"a": 2}, 2) == {}
-    assert noted(first, {"a": 3}, 3) == {"a": (3, 3)}
-    assert noted(first, {"a": 3, "b": 1}, 4) == {"a": (3, 3), "b": (1, 4)}
+    assert noted(first, {"a": 3}, 3) == {"a": (3, 3, 2)}
+    assert noted(first, {"a": 3, "b": 1}, 4) == {"a": (3, 3, 2), "b": (1, 4, 3)}
     second = checkpoints.opened(tmp_path, "messages", FIRST, new=True)
-    assert noted(second, {"c": 2}, 5) == {"a": (3, 3), "b": (1, 4), "c": (2, 5)}
-    assert noted(second, {"c": 2}, 6)["c"] == (2, 5)
+    # Nothing more is read from the topics of before.
+    of_both = {"a": (3, 3, 2), "b": (1, 4, 3), "c": (2, 5, 0)}
+    assert noted(second, {"c": 2}, 5) == of_both
+    assert noted(second, {"c": 2}, 6) == of_both
+    assert noted(second, {"c": 4}, 7)["c"] == (4, 7, 2)
     assert checkpoints.topics_changed(tmp_path, "stats") == {}
     for file in (tmp_path / checkpoints.FOLDER).glob("*.partitions"):
         file.write_text("[[1")
-    assert noted(first, {"a": 3}, 8) == {"a": (3, 8)}
+    assert noted(first, {"a": 3}, 8) == {"a": (3, 8, 3)}
 
 
 def test_partitions_of_a_source_that_an_earlier_release_read(tmp_path: Path) -> None:
@@ -137,9 +141,10 @@ def test_partitions_of_a_source_that_an_earlier_release_read(tmp_path: Path) -> 
         changed = checkpoints.topics_changed(tmp_path, "messages")
         source.note_partitions(tmp_path, {"a": 3, "b": 1}, 9, dict)
         assert checkpoints.topics_changed(tmp_path, "messages") == changed
-        return {topic: (each.partitions, each.since_us) for topic, each in changed.items()}
+        return {topic: astuple(each) for topic, each in changed.items()}
 
     assert noted({"a": 3, "b": 1}) == {}
-    assert noted({"a": 2, "b": 1}) == {"a": (3, 5)}
-    assert noted({"a": 3}) == {"b": (1, 5)}
-    assert noted({}) == {"a": (3, 5), "b": (1, 5)}
+    assert noted({"a": 2, "b": 1}) == {"a": (3, 5, 2)}
+    assert noted({"a": 3}) == {"b": (1, 5, 3)}
+    # Each of the partitions may be an old one.
+    assert noted({}) == {"a": (3, 5, 3), "b": (1, 5, 1)}

@@ -46,10 +46,15 @@ BusyError = leases.BusyError
 
 @frozen
 class TopicPartitions:
-    """How many partitions a topic has, and from when on (us) subjects may be in others."""
+    """How many partitions a topic has, and from when on (us) subjects may be in others.
+
+    `before` is the number of partitions in which subjects may have been until then, 0 if lines of
+    that time are in topics that are no longer read.
+    """
 
     partitions: int
     since_us: int | None
+    before: int = 0
 
 
 @frozen
@@ -125,15 +130,23 @@ class StreamCheckpoint:
         begun = self.number > 1 or bool(before) or bool(self.reached(tables))
         if begun and not before and self.number == 1:
             before = {topic: TopicPartitions(count, None) for topic, count in first().items()}
+        most = max((each.partitions for each in before.values()), default=0)
+        # If lines were archived and no number was noted, each partition may be an old one.
+        unknown = begun and not before and bool(self.reached(tables))
         told = {}
         for topic, count in counts.items():
             known = before.get(topic)
             if known is not None and known.partitions == count:
                 told[topic] = known
+            elif not begun:
+                told[topic] = TopicPartitions(count, None)
             else:
-                told[topic] = TopicPartitions(count, now_us if begun else None)
+                old = most if known is None else known.partitions
+                told[topic] = TopicPartitions(count, now_us, count if unknown else old)
         if told != _partitions(tables, self._partitions):
-            content = {topic: [each.partitions, each.since_us] for topic, each in told.items()}
+            content = {
+                topic: [each.partitions, each.since_us, each.before] for topic, each in told.items()
+            }
             _write(tables, self._partitions, json.dumps(content).encode())
 
     def check_spark(self, folders: SparkFolders, *, begun: bool = True) -> None:
@@ -241,8 +254,9 @@ def _partitions(tables: Tables, name: str) -> dict[str, TopicPartitions]:
     """Return what a file of `note_partitions` has; nothing if it is damaged or is not there."""
     found: dict[str, TopicPartitions] = {}
     with contextlib.suppress(AttributeError, TypeError, ValueError):
-        for topic, (count, since) in json.loads(_content(tables, name) or b"{}").items():
-            found[topic] = TopicPartitions(int(count), None if since is None else int(since))
+        for topic, (count, since, old) in json.loads(_content(tables, name) or b"{}").items():
+            since_us = None if since is None else int(since)
+            found[topic] = TopicPartitions(int(count), since_us, int(old))
     return found
 
 
