@@ -22,6 +22,15 @@ FULL = """An error occurred while calling o52.parquet.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/x.
 Caused by: java.io.IOException: No space left on device
 """
+AROUND = """[STREAM_FAILED] Query [id = 1] terminated with exception: An exception was raised:
+OSError: Generic S3 error: Error performing GET http://127.0.0.1:1/x in 1s - HTTP error: refused
+
+The above exception was the direct cause of the following exception:
+mdserver.pipeline.common.requirements.PipelineError: archiving failed: Generic DeltaTable error: no
+\tat py4j.Protocol.getReturnValue(Protocol.java:476)
+"""
+FOLDED = "Kernel error -> Generic DeltaTable error\n          \x1b[31m↳\x1b[0m Version 401 is gone"
+XML = "org.apache.spark.SparkException: cannot parse <Code>7</Code>"
 
 
 @pytest.mark.parametrize(
@@ -30,6 +39,10 @@ Caused by: java.io.IOException: No space left on device
         (PYTHON, "topic a.messages is not the one"),
         (JAVA, "KafkaIllegalStateException: Some data may have been lost;"),
         (PipelineError("a.b: this stays: whole"), "a.b: this stays: whole"),
+        (AROUND, "archiving failed: Generic DeltaTable error: no"),
+        (FOLDED, "Kernel error -> Generic DeltaTable error: Version 401 is gone"),
+        (XML, "SparkException: cannot parse <Code>7</Code>"),
+        (f"{XML}\nCaused by: Generic S3 error: 7", "Generic S3 error: 7"),
         (FULL, "the disk is full: make room and start the job again"),
         (ValueError("first\nsecond"), "first"),
         ("\n\n  plain  \nmore", "plain  "),

@@ -277,7 +277,7 @@ class RemoteStore:
         try:
             self.folders("")
         except FileNotFoundError as error:
-            raise PipelineError(f"{self.uri}: {store_reason(error)}") from None
+            raise PipelineError(f"{self.uri}: {self._reason(error)}") from None
 
     def create(self, name: str, content: bytes) -> bool:
         """Make an object that survives a power cut; return False if there is one of that name."""
@@ -292,7 +292,7 @@ class RemoteStore:
             except self._exists:
                 return None
             except FileNotFoundError as error:
-                raise PipelineError(f"{self.uri}: {store_reason(error)}") from None
+                raise PipelineError(f"{self.uri}: {self._reason(error)}") from None
         return str(made["e_tag"])
 
     def with_version(self, name: str) -> tuple[bytes, str]:
@@ -360,6 +360,10 @@ class RemoteStore:
             found = self._store.list_with_delimiter(folder)["common_prefixes"]
         return sorted(each.rstrip("/").rpartition("/")[2] for each in found)
 
+    def _reason(self, error: Exception) -> str:
+        """Return why a request failed, and what to look at."""
+        return store_reason(error, urlsplit(self.uri).scheme)
+
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         try:
@@ -367,7 +371,7 @@ class RemoteStore:
         except FileNotFoundError:
             raise
         except self._failures as error:
-            raise PipelineError(f"{self.uri}: {store_reason(error)}") from error
+            raise PipelineError(f"{self.uri}: {self._reason(error)}") from error
 
 
 def _client_options(scheme: str, request_s: float) -> dict[str, Any]:

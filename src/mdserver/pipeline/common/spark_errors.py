@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from mdserver.pipeline.common.requirements import PipelineError
-from mdserver.pipeline.common.store_errors import is_of_store, store_reason
+from mdserver.pipeline.common.store_errors import is_of_store, store_reason, unfolded
 
 EXCEPTION = re.compile(r"^(?:: )?(?:\w+\.)+(?P<name>\w+): (?P<said>.+)$", re.MULTILINE)
 CARRIERS = ("Py4JJavaError",)
@@ -27,22 +27,27 @@ ELSEWHERE = "another process changed the same table at the same time: start the 
 def reason_of(error: object) -> str:
     """Return the one sentence of an error, or of its text, that says what happened.
 
-    In a text of Spark's that is a refusal of the disk or of an object store, if it has one, else
-    the first exception that does more than carry another one.
+    In a text of Spark's that is a refusal of the disk, the sentence of a PipelineError, or a
+    refusal of an object store, if it has one, else the first exception that does more than carry
+    another one.
     """
-    text = str(error)
+    text = unfolded(str(error))
     if isinstance(error, CommitFailedError):
         return ELSEWHERE
     if not isinstance(error, PipelineError):
         for told, meaning in OF_THE_DISK.items():
             if told in text:
                 return meaning
+        raised = [(match["name"], match["said"]) for match in EXCEPTION.finditer(text)]
+        # The last one was raised because of those above it.
+        for name, said in reversed(raised):
+            if name == PipelineError.__name__:
+                return said
         if is_of_store(text):
             return store_reason(text)
-        for match in EXCEPTION.finditer(text):
-            if match["name"] not in CARRIERS:
-                own = match["name"] == PipelineError.__name__
-                return match["said"] if own else f"{match['name']}: {match['said']}"
+        for name, said in raised:
+            if name not in CARRIERS:
+                return f"{name}: {said}"
     return text.strip().partition("\n")[0]
 
 

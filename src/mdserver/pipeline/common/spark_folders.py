@@ -100,8 +100,8 @@ class RemoteFolders:
             self._files: Any = hadoop.fs.FileSystem.newInstance(uri, configuration)
         except Py4JJavaError as error:
             raise PipelineError(
-                f"{place}: Spark has no file system for it ({_reason(error)}): {_remedy(place)}, or"
-                " give a folder that is mounted"
+                f"{place}: Spark has no file system for it ({_reason(error, place)}):"
+                f" {_remedy(place)}, or give a folder that is mounted"
             ) from None
 
     def path(self, name: str) -> str:
@@ -128,7 +128,7 @@ class RemoteFolders:
         try:
             return bytes(opened.readAllBytes())
         except Py4JJavaError as error:
-            raise PipelineError(f"{self.path(name)}: {_reason(error)}") from None
+            raise PipelineError(f"{self.path(name)}: {_reason(error, self._place)}") from None
         finally:
             opened.close()
 
@@ -136,7 +136,7 @@ class RemoteFolders:
         try:
             return method(self._path(self.path(name)))
         except Py4JJavaError as error:
-            raise PipelineError(f"{self.path(name)}: {_reason(error)}") from None
+            raise PipelineError(f"{self.path(name)}: {_reason(error, self._place)}") from None
 
     def _path(self, text: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(text)
@@ -152,13 +152,16 @@ def _remedy(place: str) -> str:
     return "give its jars by --spark-option spark.jars=..."
 
 
-def _reason(error: Py4JJavaError) -> str:
-    """Return the first line of what Java says, and what to do about a store that refuses."""
+def _reason(error: Py4JJavaError, place: str) -> str:
+    """Return the first line of what Java says, and what to do about a store that refuses.
+
+    Of S3 alone: Hadoop looks for its credentials in the variables of its provider.
+    """
     cause = error.java_exception
     while cause.getCause() is not None:
         cause = cause.getCause()
     told = str(cause.toString()).partition("\n")[0]
-    found = store_errors.remedy(told)
+    found = store_errors.remedy(told, store_errors.S3) if place.startswith("s3a://") else None
     return told if found is None else f"{told}: {found}"
 
 
