@@ -29,6 +29,7 @@ FULL_S = 2.0  # at least, once it was noticed
 SHUFFLED_S = 3.0  # at least
 UNREAD_S = 4.0
 MOVED_WITHIN_S = 12.0  # docs/cluster.md says 4 s; on a machine that has other work, too
+LINKED_WITHIN_S = 10.0  # docs/cluster.md says 5 s
 NOTICED_WITHIN_S = 60  # what a member says of its disk
 NO_SPACE = "No space left on device"
 
@@ -174,7 +175,20 @@ class MachineFaults:
             self._faults.unserved()
             await trio.sleep(fault.lasting / NS_PER_S)
             await cluster.unblock(pairs)
+            cluster.mark(victim.number, "in contact", fault=False)
+            await self._linked_again(victim)
             return await self._faults.all_proven()
+
+    async def _linked_again(self, member: Member) -> None:
+        """Wait until a member sees a majority again; tell it if that takes too long."""
+        cluster = self._cluster
+        since, until = trio.current_time(), cluster.time_served() + LINKED_WITHIN_S
+        while cluster.time_served() < until:
+            status = cluster.statuses.get(member.number)
+            if status is not None and status.at > since and status.quorum:
+                return
+            await cluster.looked.park()
+        self._faults.tell(f"{member.name} sees no majority {LINKED_WITHIN_S} s after its cut")
 
     async def _stop_reading(self, fault: Fault) -> bool:
         """The clients of a member that has some read nothing for a while."""

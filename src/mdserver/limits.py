@@ -311,6 +311,7 @@ PEER_GREETING_BYTES_MAX = 16 * KB
 PEER_OUTBOX_BYTES_MAX = 1024 * MB  # what may wait for a member that reads slowly
 PEER_HANDSHAKE_TIMEOUT_S = 5
 PEER_WRITE_TIMEOUT_S = 20
+PEER_UNACKNOWLEDGED_S = 4  # for which bytes may stay unacknowledged by the other side's network
 PEER_LINKS_MAX = 256  # of members that have proved themselves
 PEER_UNPROVEN_MAX = 64  # callers whose address is not that of a listed member, together
 PEER_UNPROVEN_PER_ADDRESS_MAX = 16  # a member calls once at a time; members may share an address

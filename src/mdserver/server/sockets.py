@@ -131,6 +131,16 @@ def options(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, NOT_SENT_BYTES)
 
 
+def end_unacknowledged(sock: socket.socket, seconds: float) -> None:
+    """Have the kernel end a connection whose bytes stay unacknowledged for so long (RFC 5482).
+
+    TCP repeats them at intervals that double. So a connection that outlives a cut of the network
+    may stand still for as long again once it is over, when a new one would go through at once.
+    """
+    if sys.platform == "linux" and sock.family in (socket.AF_INET, socket.AF_INET6):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
+
+
 def url_of(sock: socket.socket, *, secure: bool = False) -> str:
     """Return the URL of a listening socket."""
     host, port = sock.getsockname()[:2]

@@ -60,6 +60,7 @@ from mdserver.limits import (
     PEER_FORGOTTEN_S,
     PEER_HANDSHAKE_TIMEOUT_S,
     PEER_LINKS_MAX,
+    PEER_UNACKNOWLEDGED_S,
 )
 from mdserver.server.engine import Engine
 from mdserver.server.logger import Logger
@@ -67,7 +68,7 @@ from mdserver.server.peers.doorstep import Complaints, Doorstep
 from mdserver.server.peers.link import Link, receive, send_all
 from mdserver.server.peers.mutual import MutualIdentity, begins_with_tls, binding_of, broken
 from mdserver.server.peers.table import LinkTable
-from mdserver.server.sockets import TCP, SocketFactory, accept_each
+from mdserver.server.sockets import TCP, SocketFactory, accept_each, end_unacknowledged
 from mdserver.server.tls import say_goodbye
 
 READ_BYTES = 256 * 1024
@@ -222,6 +223,7 @@ class Peers(LinkTable):
         """
         name = expected
         opened = False
+        end_unacknowledged(sock, PEER_UNACKNOWLEDGED_S)
         try:
             with self._unproven(side, where), trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
                 if self._settings.identity is not None:
