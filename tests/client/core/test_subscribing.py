@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mdserver.client.core.positions import Positions
 from mdserver.core.events import MessageEvent
 from mdserver.core.message import MessageType
-from mdserver.limits import CLIENT_COMMAND_BYTES_MAX
+from mdserver.limits import CLIENT_COMMAND_BYTES_MAX, SUBJECTS_PER_COMMAND_MAX
 
 
 def contents(it: Any) -> list[str]:
@@ -101,6 +101,21 @@ def test_what_ends_with_a_pattern(stage: Any, end: str) -> None:
     assert sorted(ended) == sorted(["/a/**", *(f"/a/{n}" for n in range(2000))])
     it.hear({"op": "status", "status": "DATA_SYNC", "subject": "/a/1"})
     assert it.spoken() == []
+
+
+def test_of_very_many_that_are_left_at_once_none_takes_what_was_sent_before(stage: Any) -> None:
+    it = stage()
+    subjects = [f"/a/{number}" for number in range(SUBJECTS_PER_COMMAND_MAX + 1)]
+    it.take(it.core.subscribe(subjects))
+    it.connect()
+    it.take(it.core.unsubscribe(subjects))
+    it.take(it.core.subscribe(subjects))
+    for subject in subjects:
+        it.message(subject, 2)
+    assert contents(it) == []
+    it.hear({"op": "pong", "t": "r1"})
+    it.message("/a/0", 2, type="SNAPSHOT")
+    assert contents(it) == ["/a/0 2"]
 
 
 def test_commands_stay_small_enough_for_any_server(stage: Any) -> None:

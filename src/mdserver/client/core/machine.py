@@ -102,7 +102,7 @@ class ClientCore:
             stopped=self._fail_publications,
         )
         self._fences = Fences(self._codec)
-        self._returning = Returning()
+        self._returning = Returning(self.subscriptions)
         self._singles: list[str] = []  # single subscriptions to end after this payload
         self._handlers: dict[type[object], Callable[..., None]] = {
             events.Connected: self._on_connected,
@@ -213,9 +213,10 @@ class ClientCore:
         """
         wanted = list(dict.fromkeys(subjects))
         options = Options(history, conflation_ms)
+        new = [subject for subject in wanted if subject not in self.subscriptions]
         self.subscriptions.add(wanted, options, replay=replay)
         if self.phase is Phase.UP and not self.paused:
-            self._return(self._returning.left(wanted))
+            self._return(self._returning.begin(new))
             if replay:
                 again = self.subscriptions.commands(wanted, replay=True)
             else:
@@ -226,11 +227,11 @@ class ClientCore:
 
     def unsubscribe(self, subjects: Iterable[str]) -> list[Output]:
         """End subscriptions; subjects that are not subscribed are ignored."""
-        removed = self.subscriptions.remove(subjects)
+        ending = list(subjects)
+        self._returning.leave(ending)
+        removed = self.subscriptions.remove(ending)
         if removed and self.phase is Phase.UP and not self.paused:
             self._unsubscribe(removed)
-            # What another subscription covers goes on without a break.
-            self._returning.leave(one for one in removed if not self.subscriptions.covers(one))
         return self._outputs.take()
 
     def pause(self) -> list[Output]:
@@ -246,7 +247,7 @@ class ClientCore:
         if self.paused:
             self.paused = False
             if self.phase is Phase.UP and len(self.subscriptions):
-                self._return(None)
+                self._return(self._returning.resume(self.subscriptions))
                 self._resubscribe(self.subscriptions)
         return self._outputs.take()
 
@@ -260,8 +261,8 @@ class ClientCore:
     def release(self, subjects: Iterable[str]) -> list[Output]:
         """Receive held subscriptions again, beginning with what they missed."""
         released = self.subscriptions.release(subjects)
-        if self.phase is Phase.UP and not self.paused:
-            self._return(released)
+        if released and self.phase is Phase.UP and not self.paused:
+            self._return(self._returning.release(released))
             self._resubscribe(released)
         return self._outputs.take()
 
@@ -315,7 +316,7 @@ class ClientCore:
             self._connection.opened()
             self._codec = self._new_codec()
             self._fences = Fences(self._codec)
-            self._returning = Returning()
+            self._returning = Returning(self.subscriptions)
             known = self._publications.numbering
             self._command(
                 commands.Connect(
@@ -538,10 +539,10 @@ class ClientCore:
 
     # Commands
 
-    def _return(self, names: list[str] | None) -> None:
-        """Take nothing of these subscriptions (None: of all) that was sent before this."""
-        if names is None or names:
-            self._command(self._fences.returning(self._returning.begin(names)))
+    def _return(self, ping: int | None) -> None:
+        """Send the ping for which subscriptions wait, if there is one."""
+        if ping is not None:
+            self._command(self._fences.returning(ping))
 
     def _resubscribe(self, subjects: Iterable[str]) -> None:
         for command in self.subscriptions.commands(subjects):
@@ -552,6 +553,7 @@ class ClientCore:
             self._command(fenced)
 
     def _unsubscribe(self, subjects: Iterable[str]) -> None:
+        self._returning.unsubscribed()
         ending = self.subscriptions.ending(subjects)
         for command in self.subscriptions.first_commands(ending, Options()):
             self._command(commands.Unsubscribe(subjects=command.subjects))

@@ -116,10 +116,21 @@ class DesiredSubscriptions:
 
     def covers(self, subject: str) -> bool:
         """Return whether messages of this subject are wanted."""
-        if subject in self._wanted:
-            return True
-        segments = segments_of(subject) if self._patterns else ()
-        return any(pattern.matches(segments) for pattern in self._patterns.values())
+        return any(True for _ in self.covering(subject))
+
+    def covering(self, name: str) -> Iterator[str]:
+        """Yield the subscriptions that cover a subject; of a pattern only its own."""
+        if name in self._wanted:
+            yield name
+        if self._patterns and name not in self._patterns:
+            segments = segments_of(name)
+            for text, pattern in self._patterns.items():
+                if pattern.matches(segments):
+                    yield text
+
+    def is_taken(self, name: str) -> bool:
+        """Return whether this is subscribed, and not held."""
+        return name in self._wanted and name not in self._held
 
     def hold(self, subjects: Iterable[str]) -> list[str]:
         """Hold these subscriptions; return those that were not held before."""

@@ -165,7 +165,7 @@ export class ClientCore {
   /** @type {Set<string>} */
   #timers = new Set();
   #fences = new Fences();
-  #returning = new Returning();
+  #returning = new Returning(this.subscriptions);
   /** Subjects that were recovered one by one in this message. @type {string[]} */
   #singles = [];
   /** @type {Output[]} */
@@ -292,9 +292,11 @@ export class ClientCore {
   subscribe(subjects, { history = 0, conflationMs = 0, replay = false } = {}) {
     const wanted = [...new Set(subjects)];
     const options = { history, conflationMs };
+    const added = wanted.filter((subject) => !this.subscriptions.has(subject));
     this.subscriptions.add(wanted, options, replay);
     if (this.phase === "up" && !this.paused) {
-      this.#return(this.#returning.left(wanted));
+      const ping = this.#returning.begin(added);
+      if (ping) this.#command(ping);
       const commands = replay
         ? this.subscriptions.commands(wanted, { replay })
         : this.subscriptions.firstCommands(wanted, options, { anew: true });
@@ -309,12 +311,9 @@ export class ClientCore {
    * @param {string[]} subjects
    */
   unsubscribe(subjects) {
+    this.#returning.leave(subjects);
     const removed = this.subscriptions.remove(subjects);
-    if (removed.length && this.phase === "up" && !this.paused) {
-      this.#unsubscribe(removed);
-      // What another subscription covers goes on without a break.
-      this.#returning.leave(removed.filter((subject) => !this.subscriptions.covers(subject)));
-    }
+    if (removed.length && this.phase === "up" && !this.paused) this.#unsubscribe(removed);
     return this.#take();
   }
 
@@ -332,7 +331,7 @@ export class ClientCore {
     this.paused = false;
     const subjects = this.subscriptions.subjects();
     if (wasPaused && this.phase === "up" && subjects.length) {
-      this.#command(this.#returning.begin());
+      this.#command(this.#returning.resume(subjects));
       this.#resubscribe(subjects);
     }
     return this.#take();
@@ -356,8 +355,8 @@ export class ClientCore {
    */
   release(subjects) {
     const released = this.subscriptions.release(subjects);
-    if (this.phase === "up" && !this.paused) {
-      this.#return(released);
+    if (released.length && this.phase === "up" && !this.paused) {
+      this.#command(this.#returning.release(released));
       this.#resubscribe(released);
     }
     return this.#take();
@@ -405,7 +404,7 @@ export class ClientCore {
       this.#now = this.#lastReceived = now;
       this.#codec = this.#newCodec();
       this.#fences = new Fences();
-      this.#returning = new Returning();
+      this.#returning = new Returning(this.subscriptions);
       const known = this.#publications.numbering;
       this.#command({
         op: "connect",
@@ -700,8 +699,7 @@ export class ClientCore {
         throw new ProtocolError("the first event of a session is `connected`");
       }
       if (event.op === "message") {
-        const { subject, match = subject } = event;
-        if (this.#returning.awaits(subject) || this.#returning.awaits(match)) continue;
+        if (!this.#returning.takes(event)) continue;
         if (!this.paused && this.subscriptions.takes(event)) {
           if (this.positions.repeats(event)) {
             deliver();
@@ -870,15 +868,6 @@ export class ClientCore {
 
   // Commands
 
-  /**
-   * Take nothing of these subscriptions that was sent before this.
-   *
-   * @param {string[]} names
-   */
-  #return(names) {
-    if (names.length) this.#command(this.#returning.begin(names));
-  }
-
   /** @param {string[]} subjects */
   #resubscribe(subjects) {
     for (const command of this.subscriptions.commands(subjects)) this.#subscribe(command);
@@ -891,6 +880,7 @@ export class ClientCore {
 
   /** @param {string[]} subjects */
   #unsubscribe(subjects) {
+    this.#returning.unsubscribed = true;
     const ending = this.subscriptions.ending(subjects);
     for (const command of this.subscriptions.firstCommands(ending, { history: 0, conflationMs: 0 })) {
       this.#command({ op: "unsubscribe", subjects: command.subjects });

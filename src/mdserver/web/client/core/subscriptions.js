@@ -111,13 +111,31 @@ export class Subscriptions {
    * @param {string} subject
    */
   covers(subject) {
-    if (this.#wanted.has(subject)) return true;
-    if (!this.#patterns.size) return false;
-    const segments = segmentsOf(subject);
-    for (const pattern of this.#patterns.values()) {
-      if (pattern.matches(segments)) return true;
+    return this.covering(subject).length > 0;
+  }
+
+  /**
+   * Return the subscriptions that cover a subject; of a pattern only its own.
+   *
+   * @param {string} name
+   */
+  covering(name) {
+    const covering = this.#wanted.has(name) ? [name] : [];
+    if (!this.#patterns.size || this.#patterns.has(name)) return covering;
+    const segments = segmentsOf(name);
+    for (const [text, pattern] of this.#patterns) {
+      if (pattern.matches(segments)) covering.push(text);
     }
-    return false;
+    return covering;
+  }
+
+  /**
+   * Return whether this is subscribed, and not held.
+   *
+   * @param {string} name
+   */
+  isTaken(name) {
+    return this.#wanted.has(name) && !this.#held.has(name);
   }
 
   /**
