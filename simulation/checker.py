@@ -230,8 +230,10 @@ class Checker:
         """
         for subject in subjects:
             history, _, seq = positions.get(subject, ("", 0, 0))
-            if history != current:
-                history, seq = "", 0  # of this id nothing has come yet
+            if history != current and self.expires:
+                # The subject may have been forgotten, so that nothing of this id comes. Else its
+                # snapshot does, and the run goes on until then.
+                history, seq = "", 0
             if not history and (self.expires or not self.majority_kept):
                 continue  # what was acknowledged may be gone with its history, or by its age
             newest = max(
