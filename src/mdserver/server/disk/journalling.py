@@ -128,7 +128,9 @@ class Journal:
                     log.error("journal lines lost", count=lost, reason=self.trouble)
 
     async def settle(self, node: Node) -> None:
-        """Have a single server commit what it found in its logs, before it serves clients.
+        """Have a single server write its start down, and commit what it found in its logs.
+
+        It serves nobody before that, and workers that begin later learn at once that it does.
 
         Waits for the disk, for at most `JOURNAL_SETTLE_S`; after that `Node.unready` says what is
         missing. A disk that is full does not keep the server from starting: it is reported as at
@@ -138,7 +140,9 @@ class Journal:
             return  # members commit together, once they have links to each other
         with trio.move_on_after(JOURNAL_SETTLE_S):
             self._engine.dispatch(TimerDue(TICK))
-            while not (node.settled or self._blocked or self._failed.is_set()):
+            while not (self._blocked or self._failed.is_set()):
+                if node.settled and node.unready() is None:
+                    break
                 await self._stored.park()
         if self._failed.is_set():
             raise self._broken()
