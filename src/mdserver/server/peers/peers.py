@@ -223,8 +223,8 @@ class Peers(LinkTable):
         """
         name = expected
         opened = False
-        end_unacknowledged(sock, PEER_UNACKNOWLEDGED_S)
         try:
+            end_unacknowledged(sock, PEER_UNACKNOWLEDGED_S)
             with self._unproven(side, where), trio.fail_after(PEER_HANDSHAKE_TIMEOUT_S):
                 if self._settings.identity is not None:
                     sock = await self._encrypted(sock, side, self._settings.identity)
