@@ -18,6 +18,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from mdserver.bench.processes import free_ports
 
 JVM = Path(__file__).parents[1] / "jvm"
+QUICK_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For tests: they are over before the JVM's second compiler has gained what it costs."""
 JARS = JVM.parent / "build" / "jvm"
 START_TIMEOUT_S = 120
 CALL_TIMEOUT_S = 60
@@ -236,8 +238,7 @@ def java() -> str:
 
 
 def _program() -> list[str]:
-    quick = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return [java(), *quick, "-Xmx256m", "-cp", f"{JARS}/broker/*"]
+    return [java(), *QUICK_JVM, "-Xmx256m", "-cp", f"{JARS}/broker/*"]
 
 
 def _launch(folder: Path) -> subprocess.Popen[bytes]:

@@ -16,6 +16,8 @@ from pathlib import Path
 import pyspark
 from attrs import frozen
 
+from tests.live_kafka import QUICK_JVM
+
 HOME = Path(pyspark.__file__).parent
 CONF = Path(__file__).parents[1] / "conf" / "pipeline"
 WORKERS = 2
@@ -25,14 +27,13 @@ JOB_TIMEOUT_S = 600
 POLL_S = 0.2
 MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+QUICK = " ".join(QUICK_JVM)
 CLUSTER_QUICK = {
     "spark.driver.defaultJavaOptions": QUICK,
     "spark.executor.defaultJavaOptions": QUICK,
     # The default of 200 is for a cluster of many cores: each costs a task for a handful of rows.
     "spark.sql.shuffle.partitions": "4",
 }
-"""For tests: they are over before the JVM's second compiler has gained what it costs."""
 ENVIRONMENT = {
     "SPARK_HOME": str(HOME),
     "SPARK_LOCAL_IP": "127.0.0.1",
