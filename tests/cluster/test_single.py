@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mdserver.cluster.messages import PeerUp, SendPeer, ServerState
 from mdserver.cluster.node import TICK, Node
 from mdserver.cluster.settings import alone
 from mdserver.cluster.wal import WalSynced, WriteWal
@@ -26,9 +27,9 @@ Seen = dict[object, list[object]]
 class Server:
     """A single server, which takes the way of a cluster if its steps are traced."""
 
-    def __init__(self, *, short: bool, wal: bool = False) -> None:
+    def __init__(self, *, short: bool, wal: bool = False, workers: bool = False) -> None:
         own = alone(SETTINGS.member, writes_wal=wal, acks_wait_for_wal=wal)
-        self.cluster = attrs.evolve(own, trace=not short)
+        self.cluster = attrs.evolve(own, trace=not short, workers=workers)
         self.node = Node(SETTINGS, random.Random(1), self.cluster)
         self.requests: list[int] = []
         self.seen: Seen = defaultdict(list)
@@ -153,6 +154,15 @@ def test_clients_are_told_no_history_id_that_a_crash_takes_away() -> None:
     server.written()
     assert server.node.unready() is None
     assert server.step(Opened(2, "127.0.0.1")) == []
+
+
+def test_a_worker_that_begins_after_the_first_write_serves_clients_at_once() -> None:
+    server = Server(short=True, wal=True, workers=True)
+    server.step(TimerDue(TICK))
+    server.written()
+    outputs = server.step(PeerUp("a/worker-1", worker=True))
+    told = [sent.message for sent in outputs if isinstance(sent, SendPeer)]
+    assert [one.unready for one in told if isinstance(one, ServerState)] == [None]
 
 
 def test_a_server_whose_disk_takes_nothing_serves_clients() -> None:

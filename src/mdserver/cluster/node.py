@@ -431,6 +431,7 @@ class Node:
             self.members.relist(input)
             return
         if isinstance(input, msg.PeerUp) and input.worker:
+            self.service.tell_workers()  # the state of the last tick may be over
             self.workers.up(input.peer, joined=self.members.joined)
             return
         if input.peer in self.workers.contacts:
