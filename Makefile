@@ -228,10 +228,10 @@ verify-simulation: $(VENV)/.dev history ## simulated runs of three levels, what 
 	$(BIN)/python -m simulation run --fresh --seeds 400 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --level 2 --seeds 150 --first 5000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --fresh --level 2 --seeds 50 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --level 3 --seeds 200 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --profile half-cut --seeds 200 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --level 3 --seeds 150 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile half-cut --seeds 100 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile half-cut --level 2 --seeds 50 --jobs $(JOBS)
-	$(BIN)/python -m simulation run --profile half-cut --level 3 --seeds 20 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile half-cut --level 3 --seeds 10 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile disturbed-start --seeds 100 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile habits --seeds 50 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile wavering --seeds 20 --jobs $(JOBS)
@@ -268,9 +268,15 @@ verify-chaos-long: $(VENV)/.dev networks history ## an hour of chaos over all pr
 	$(BIN)/python -m pytest -q tests/simulation/soak.py
 	$(BIN)/python -m simulation chaos --profile all --seconds $(CHAOS_SECONDS) --report build/chaos/report.html
 
-proof: $(VENV)/.dev history ## the long profile of `make verify`: an hour and more
+.PHONY: verify-seeds-long
+verify-seeds-long: $(VENV)/.dev history ## 100,000 fresh seeds of level 1, 10,000 each of levels 2 and 3; three hours on two cores
+	$(BIN)/python -m simulation run --fresh --level 2 --seeds 10000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --level 3 --seeds 10000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --fresh --seeds 100000 --jobs $(JOBS)
+
+proof: $(VENV)/.dev history ## the long profile of `make verify`: about eight hours on two cores
 	$(BIN)/python -m spec check --full
-	$(BIN)/python -m simulation run --seeds 20000 --first 100000 --jobs $(JOBS)
+	$(MAKE) verify-seeds-long
 	$(BIN)/python -m simulation run --profile half-cut --seeds 3000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile put-back --seeds 1000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile slow-disks --seeds 1000 --first 100000 --jobs $(JOBS)

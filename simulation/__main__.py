@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 import structlog
+from attrs import evolve
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -115,15 +116,14 @@ def run(
     console, errors = Console(), Console(stderr=True)
     began = time.monotonic()
     results: list[Result] = []
+    counted: Counter[str] = Counter()
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("seeds", total=len(chosen))
         for result in run_all(chosen, jobs or os.cpu_count() or 1, level, profile):
-            results.append(result)
+            counted.update(result.coverage)
+            results.append(evolve(result, coverage={}))  # of 100,000 seeds they take a gigabyte
             progress.advance(task)
     seconds = time.monotonic() - began
-    counted: Counter[str] = Counter()
-    for result in results:
-        counted.update(result.coverage)
     console.print(summary(results, seconds))
     unreached: list[str] = []
     if level == 1 and not profile:
