@@ -165,7 +165,10 @@ PUBLISHER_IDLE_S = 3600
 PUBLICATIONS_PER_REQUEST_MAX = 1000  # in one body of JSON
 IDEMPOTENCY_KEY_CHARS_MIN = 16  # shorter keys can be guessed
 IDEMPOTENCY_KEY_CHARS_MAX = 256
-PUBLISHERS_MAX = 100_000  # of all groups at one member: 400 bytes each, and 60 for each number kept
+PUBLISHERS_MAX = 100_000  # of all groups at one member: 1 KB each, and 60 for each number kept
+# If a group has too many, an owner with more than an eighth of its share gives way first. Were it
+# much more, two or three clients could take all; were it less, a service would lose its own early.
+PUBLISHERS_OWNER_PART = 8
 PUBLISHERS_FORGOTTEN_AT_ONCE = 1000  # of a group in a second, so that a pass takes milliseconds
 SUBJECTS_LOOKED_AT = 256  # of a group in a second, for idle ones: 20 ms for all of 128 groups
 SUBJECTS_FORGOTTEN_BYTES = 64 * KB  # of their names, in one entry of a log

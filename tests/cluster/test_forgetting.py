@@ -1,6 +1,6 @@
 """Which publishers are forgotten: those idle for an hour, and the longest idle of too many."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,9 +87,9 @@ def test_a_member_knows_no_more_publishers_than_it_may(came: list[tuple[int, int
         log, order, publisher = logs[group], recent[group], str(name)
         known = log.publishers.table.get(publisher)
         one = Publication("/a/b", b"", publisher=publisher, number=known.last + 1 if known else 1)
-        before = list(log.publishers.table)
-        forgetting.make_room(coordinators[group], [one], 0)
+        before, start = list(log.publishers.table), log.length
         coordinators[group].append([one], "c", 1)
+        forgetting.make_room(coordinators[group], int(known is None), start, 0)
         log.commit(log.length)
         order.pop(publisher, None)
         order[publisher] = None
@@ -102,14 +102,90 @@ def test_a_member_knows_no_more_publishers_than_it_may(came: list[tuple[int, int
     assert max(sizes) <= 12
 
 
-def test_a_gap_makes_nobody_forgotten() -> None:
+def begin(forgetting: Forgetting, coordinator: Coordinator, *names: str) -> None:
+    """Publishers publish for the first time, in one item."""
+    log, start = coordinator.log, coordinator.log.length
+    known = len(log.publishers.table)
+    coming = [Publication("/a/b", b"", publisher=name, number=1) for name in names]
+    coordinator.append(coming, "c", 1)
+    forgetting.make_room(coordinator, len(log.publishers.table) - known, start, 0)
+    log.commit(log.length)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 40)), max_size=200),
+    st.integers(1, 3),
+)
+def test_an_owner_within_its_part_is_forgotten_for_no_larger_one(
+    came: list[tuple[str, int]], at_once: int
+) -> None:
     log = GroupLog(0)
-    coordinator, forgetting = coordinator_of(log), Forgetting([log], 2)
-    for name in ("a", "b"):
-        publish(coordinator, name, 1)
-    unknown = [Publication("/a/b", b"", publisher=f"x{index}", number=7) for index in range(50)]
-    forgetting.make_room(coordinator, unknown, 0)
-    assert list(log.publishers.table) == ["a", "b"]
+    coordinator, forgetting = coordinator_of(log), Forgetting([log], 24)
+    for first in range(0, len(came), at_once):
+        before = list(log.publishers.table)
+        sizes = Counter(name[1] for name in before)
+        names = [f"@{user}/{name}" for user, name in came[first : first + at_once]]
+        begin(forgetting, coordinator, *dict.fromkeys(names))
+        sizes += Counter({name[1] for name in names if name not in before})
+        gone = [name for name in before if name not in log.publishers.table]
+        for name in gone:
+            assert sizes[name[1]] > 3, "five owners fill the table only if one has more than that"
+        assert set(names) <= set(log.publishers.table)
+        assert len(log.publishers.table) <= 24 + at_once
+
+
+def test_whoever_adds_many_forgets_its_own_longest_idle_first() -> None:
+    log = GroupLog(0)
+    coordinator, forgetting = coordinator_of(log), Forgetting([log], 16)
+    begin(forgetting, coordinator, "@ann/feed")
+    for name in range(50):
+        begin(forgetting, coordinator, f"@eve/{name}")
+    assert list(log.publishers.table) == ["@ann/feed", *(f"@eve/{name}" for name in range(35, 50))]
+    begin(forgetting, coordinator, "@bob/feed", "@cid/feed")
+    assert next(iter(log.publishers.table)) == "@ann/feed"
+    assert len(log.publishers.table) == 16
+
+
+def test_what_an_item_begins_is_not_forgotten_by_it() -> None:
+    """The table is too large then, until the next one comes."""
+    log = GroupLog(0)
+    coordinator, forgetting = coordinator_of(log), Forgetting([log], 4)
+    begin(forgetting, coordinator, "@ann/feed")
+    begin(forgetting, coordinator, *(f"@eve/{name}" for name in range(9)))
+    assert len(log.publishers.table) == 10
+    for name in range(10, 19):
+        begin(forgetting, coordinator, f"@eve/{name}")
+    assert list(log.publishers.table) == ["@ann/feed", "@eve/16", "@eve/17", "@eve/18"]
+
+
+def test_the_choice_is_the_same_in_copied_tables_and_after_entries_are_taken_back() -> None:
+    log, other = GroupLog(0), GroupLog(0)
+    coordinator, forgetting = coordinator_of(log), Forgetting([log], 12)
+    for name in range(10):
+        begin(forgetting, coordinator, f"@{'ab'[name % 2]}/{name}", f"@{name}/x")
+    other.install(log.committed, log.tables())
+    length = log.length
+    log.number(1, [Publication("/a/b", b"", publisher=f"@c/{n}", number=1) for n in range(9)], None)
+    assert (log.publishers.dispensable(5, log.length) or "").startswith("@c/")
+    log.truncate(length)
+    while log.publishers.table:
+        name = log.publishers.dispensable(1, length)
+        assert name is not None
+        assert other.publishers.dispensable(1, length) == name
+        for table in (log.publishers, other.publishers):
+            table.forget(name)
+
+
+def test_a_gap_makes_nobody_forgotten() -> None:
+    cluster = Cluster(1, groups=1, publishers_max=2)
+    cluster.start()
+    cluster.until(cluster.ready, limit=1000 * S)
+    for session, number in enumerate((1, 1, *[7] * 50), 1):
+        cluster.open("m1:1", session, publisher=f"p{session}")
+        cluster.publish("m1:1", session, "/a/b", "x", number=number)
+    cluster.run(S)
+    group = cluster.members["m1:1"].node.statistics().groups[0]
+    assert len(group.publishers) == 2
 
 
 def test_all_members_forget_alike() -> None:

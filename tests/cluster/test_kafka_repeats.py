@@ -38,6 +38,19 @@ def test_the_publisher_that_was_idle_for_the_longest_is_forgotten() -> None:
     assert repeats.find(("t", 0, 0, "a"), 1) == Position(1, 1)
 
 
+def test_who_has_many_publishers_is_forgotten_first() -> None:
+    repeats = Repeats(publishers_max=20)
+    repeats.take(("t", 0, 0, "@ann/feed"), 1, Position(1, 1))
+    for at in range(100):
+        repeats.take(("t", at % 3, 0, f"{at}@eve/feed"), 1, Position(1, at + 2))
+    assert len(repeats) == 20
+    assert repeats.find(("t", 0, 0, "@ann/feed"), 1) == Position(1, 1)
+    assert repeats.find(("t", 0, 0, "99@eve/feed"), 1) == Position(1, 101)
+    repeats.drop("t")
+    assert not len(repeats)
+    repeats.take(("t", 0, 0, "99@eve/feed"), 1, Position(1, 1))
+
+
 @given(st.lists(st.integers(1, 30), max_size=100), st.integers(0, 100))
 def test_a_member_that_starts_later_agrees_on_what_it_has_read(log: list[int], at: int) -> None:
     """Numbers of which the first record is after its start are judged as by all others."""

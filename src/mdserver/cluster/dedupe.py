@@ -15,7 +15,8 @@ committed, because the next number depends on the tail as well: `apply` takes an
 - Of each publisher the positions of its newest `kept` numbers are kept. They are dropped at commits
   only, and those of numbers that are not committed never, since any of these may be taken back.
 - Publishers that are idle for long are forgotten (`mdserver.cluster.forgetting`), by entries of the
-  log, so that all members forget the same ones at the same place.
+  log, so that all members forget the same ones at the same place; and if there are too many, those
+  of whoever has the most (`mdserver.cluster.owners`).
 """
 
 import enum
@@ -24,7 +25,9 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from mdserver.cluster.owners import Owned, Owners
 from mdserver.core.message import Entry, Position
+from mdserver.core.publishers import owner
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT
 
 FORGOTTEN = Position(0, 0)
@@ -48,16 +51,17 @@ class Numbers(msgspec.Struct, array_like=True):
 class Publisher:
     """One publisher: its last number, and the positions of its newest numbers.
 
-    `at`: how long the log was when it published last.
+    `at`: how long the log was when it published last; `owned`: all publishers of its owner.
     Up to twice as many committed positions as promised are kept, so that dropping is rare.
     """
 
-    __slots__ = ("at", "last", "positions")
+    __slots__ = ("at", "last", "owned", "positions")
 
     def __init__(self, last: int, positions: list[Position], at: int) -> None:
         self.last = last
         self.positions = positions
         self.at = at
+        self.owned: Owned[str]  # once it is in a table
 
     def copied(self) -> "Publisher":
         """Return a copy that does not change with this one."""
@@ -70,11 +74,12 @@ class Publishers:
     `kept` is the number of positions of each that a repeat is surely answered with.
     """
 
-    __slots__ = ("kept", "long", "table")
+    __slots__ = ("_owners", "kept", "long", "table")
 
     def __init__(self, kept: int = PUBLISHER_NUMBERS_KEPT) -> None:
         self.kept = kept
         self.table: OrderedDict[str, Publisher] = OrderedDict()
+        self._owners: Owners[str] = Owners()
         self.long: dict[str, None] = {}
         """Publishers with so many positions that some of them may be dropped at the next commit."""
 
@@ -104,9 +109,10 @@ class Publishers:
         name, number = publication.publisher, publication.number
         known = self.table.get(name)
         if known is None:
-            self.table[name] = Publisher(number, [Position(entry.epoch, entry.seq)], at)
+            self._add(name, Publisher(number, [Position(entry.epoch, entry.seq)], at))
             return
         self.table.move_to_end(name)
+        known.owned.move_to_end(name)
         known.at = at
         if number <= known.last:
             return
@@ -147,13 +153,29 @@ class Publishers:
     def forget(self, publisher: str) -> Publisher | None:
         """Forget a publisher; return what was known of it."""
         self.long.pop(publisher, None)
-        return self.table.pop(publisher, None)
+        known = self.table.pop(publisher, None)
+        if known is not None:
+            self._owners.remove(owner(publisher), publisher)
+        return known
 
     def remember(self, publisher: str, known: Publisher) -> None:
         """Restore a publisher, because the entry that had it forgotten is taken back."""
-        self.table[publisher] = known
+        self._add(publisher, known)
         if len(known.positions) >= 2 * self.kept:
             self.long[publisher] = None
+
+    def _add(self, publisher: str, known: Publisher) -> None:
+        self.table[publisher] = known
+        known.owned = self._owners.add(owner(publisher), publisher)
+
+    def dispensable(self, bound: int, before: int) -> str | None:
+        """Return the publisher to forget if there are too many, or None.
+
+        It is the longest idle one of the owner that has the most, if these are more than `bound`,
+        otherwise of all; but none that has an entry beyond `before` in the log.
+        """
+        name = next(iter(self._owners.excessive(bound) or self.table))
+        return name if self.table[name].at <= before else None
 
     def idle(self, at: int) -> Iterator[str]:
         """Yield the publishers without an entry beyond `at` in the log, the longest idle first."""
@@ -179,6 +201,7 @@ class Publishers:
     def take(self, told: dict[str, Numbers], at: int) -> None:
         """Become the table that another member gave, of a log of length `at`."""
         self.table.clear()
+        self._owners.clear()
         self.long.clear()
         for name, numbers in told.items():
             self.remember(name, Publisher(numbers.last, list(numbers.positions), at))

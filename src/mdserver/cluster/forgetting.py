@@ -8,8 +8,10 @@ coordinator writes and every member applies. It is written in two cases:
 - A publisher published nothing for `IDLE`, measured by the coordinator's own clock from what it has
   seen itself (`Idleness`). The time of a publication is no measure: it is of another member's
   clock, and one that is an hour behind would have its publishers forgotten at once.
-- A member knows more publishers than it should, and a new one comes: those that published nothing
-  for the longest go (`Forgetting.make_room`), in groups that have more than their share.
+- A member knows more publishers than it should, and a new one comes: in groups that have more than
+  their share those go (`Forgetting.make_room`) that published nothing for the longest, of the owner
+  that has the most if it has more than its part (`mdserver.cluster.owners`), otherwise of all. Only
+  the coordinator chooses, so another release may choose by another rule.
 
 Tables are in the order in which publishers published last, so only the first ones are looked at.
 
@@ -27,6 +29,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from mdserver.cluster.log import FORGET, GroupLog
+from mdserver.cluster.owners import owner_bound
 from mdserver.core.message import Publication
 from mdserver.limits import (
     NS_PER_S,
@@ -147,28 +150,23 @@ class Forgetting:
         if subjects:
             coordinator.log.forget_subjects(coordinator.epoch, subjects, place, now)
 
-    def make_room(
-        self, coordinator: "Coordinator", coming: Sequence[Publication], now: int
-    ) -> None:
-        """Forget the longest idle in favour of publishers that begin, if there are too many.
+    def make_room(self, coordinator: "Coordinator", began: int, start: int, now: int) -> None:
+        """Forget publishers in favour of those that began beyond `start` in the log, if too many.
 
         A group that has no more than its share of them forgets nobody: it may be the others that
-        have too many. At most two go for each that comes, so that a step stays short.
+        have too many. At most two go for each that `began`, so that a step stays short. Those that
+        published beyond `start` stay: their results are on their way.
         """
-        log = coordinator.log
-        table = log.publishers.table
-        if len(table) + len(coming) <= self.share:
-            return  # nearly always
-        new = {one.publisher for one in coming if one.number == 1 and one.publisher not in table}
-        if not new:
-            return
-        known = sum(len(other.publishers.table) for other in self.logs)
-        count = min(known + len(new) - self.most, len(table) + len(new) - self.share, 2 * len(new))
+        publishers = coordinator.log.publishers
+        count = len(publishers.table) - self.share
         if count <= 0:
-            return
-        names = {one.publisher for one in coming}
-        idle = (name for name in table if name not in names)
-        self._forget(coordinator, list(islice(idle, count)), now)
+            return  # nearly always
+        known = sum(len(other.publishers.table) for other in self.logs)
+        for _ in range(min(known - self.most, count, 2 * began)):
+            name = publishers.dispensable(owner_bound(self.share), start)
+            if name is None:
+                return
+            self._forget(coordinator, [name], now)
 
     def _forget(self, coordinator: "Coordinator", names: Sequence[str], now: int) -> None:
         """Append entries by which all members forget these publishers, at the same place."""

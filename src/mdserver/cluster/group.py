@@ -367,11 +367,12 @@ class Group:
         if item is None:
             self._forget(coordinator)
         elif item.epoch == coordinator.epoch:
-            publications = item.publications
-            if len(log.publishers.table) + len(publications) > self._forgetting.share:
-                self._forgetting.make_room(coordinator, publications, outgoing.now)
-            for answer in coordinator.append(publications, contact, item.first):
+            known = len(log.publishers.table)
+            for answer in coordinator.append(item.publications, contact, item.first):
                 outgoing.answer(contact, answer)
+            began = len(log.publishers.table) - known
+            if began:
+                self._forgetting.make_room(coordinator, began, start, outgoing.now)
         else:
             outgoing.refuse(Guard.FORWARD_EPOCH)
         if log.length == start:

@@ -13,7 +13,9 @@ hence a number that much below the highest one is a repeat.
 
 from collections import OrderedDict
 
+from mdserver.cluster.owners import Owned, Owners, owner_bound
 from mdserver.core.message import Position
+from mdserver.core.publishers import owner
 from mdserver.limits import PUBLISHER_NUMBERS_KEPT, PUBLISHERS_MAX
 
 FORGOTTEN = Position(0, 0)
@@ -23,16 +25,31 @@ Line = tuple[str, int, int, str]
 """Topic, partition, subject group and publisher: within these, numbers are counted."""
 
 
+class _Numbers:
+    """The latest numbers of one line with their positions, the highest, its owner's lines."""
+
+    __slots__ = ("highest", "owned", "positions")
+
+    def __init__(self, owned: Owned[Line]) -> None:
+        self.highest = 0
+        self.owned = owned
+        self.positions: OrderedDict[int, Position] = OrderedDict()
+
+
 class Repeats:
-    """The latest numbers of each publisher in each partition, with their positions."""
+    """The latest numbers of each publisher in each partition, with their positions.
+
+    Beyond `publishers_max` lines the one that had no record for the longest goes: of the owner
+    that has the most, if that has more than its part (`mdserver.cluster.owners`).
+    """
 
     def __init__(
         self, kept: int = PUBLISHER_NUMBERS_KEPT, publishers_max: int = PUBLISHERS_MAX
     ) -> None:
         self._kept = kept
         self._publishers_max = publishers_max
-        self._lines: OrderedDict[Line, OrderedDict[int, Position]] = OrderedDict()
-        self._highest: dict[Line, int] = {}
+        self._lines: OrderedDict[Line, _Numbers] = OrderedDict()
+        self._owners: Owners[Line] = Owners()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -40,20 +57,20 @@ class Repeats:
     def clear(self) -> None:
         """Forget everything: positions mean other records now."""
         self._lines.clear()
-        self._highest.clear()
+        self._owners.clear()
 
     def drop(self, topic: str) -> None:
         """Forget the publishers of a topic that was deleted."""
         for line in [line for line in self._lines if line[0] == topic]:
-            del self._lines[line], self._highest[line]
+            self._forget(line)
 
     def find(self, line: Line, number: int) -> Position | None:
         """Return the position of a number that was taken; None if it was not."""
         numbers = self._lines.get(line)
         if numbers is None:
             return None
-        position = numbers.get(number)
-        if position is None and number <= self._highest[line] - self._kept:
+        position = numbers.positions.get(number)
+        if position is None and number <= numbers.highest - self._kept:
             return FORGOTTEN
         return position
 
@@ -67,14 +84,19 @@ class Repeats:
             return earlier
         numbers = self._lines.get(line)
         if numbers is None:
-            numbers = self._lines[line] = OrderedDict()
-            self._highest[line] = number
+            numbers = self._lines[line] = _Numbers(self._owners.add(owner(line[3]), line))
             if len(self._lines) > self._publishers_max:
-                del self._highest[self._lines.popitem(last=False)[0]]
+                bound = owner_bound(self._publishers_max)
+                self._forget(next(iter(self._owners.excessive(bound) or self._lines)))
         else:
             self._lines.move_to_end(line)
-            self._highest[line] = max(self._highest[line], number)
-        numbers[number] = position
-        if len(numbers) > self._kept:
-            numbers.popitem(last=False)
+            numbers.owned.move_to_end(line)
+        numbers.highest = max(numbers.highest, number)
+        numbers.positions[number] = position
+        if len(numbers.positions) > self._kept:
+            numbers.positions.popitem(last=False)
         return None
+
+    def _forget(self, line: Line) -> None:
+        del self._lines[line]
+        self._owners.remove(owner(line[3]), line)

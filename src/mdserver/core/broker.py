@@ -381,7 +381,7 @@ class Broker:
         publisher = ""
         if not isinstance(verdict, Denied):
             user = None if verdict is None else verdict.user
-            admitted = self._publishers.admit(command, user)
+            admitted = self._publishers.admit(command, user, session.address)
             if isinstance(admitted, Denied):
                 verdict = admitted
             else:

@@ -1,15 +1,17 @@
 """Publisher identities: the names under which the numbers of publishers are counted.
 
 A name proves nothing, so it is qualified: by the user whom the token names, or, without a user, by
-a random part. The key that `connected` gives with an identity is an HMAC (RFC 2104) of it, so any
-member that has the secret can check it, and no member has to store it. A key names the secret that
-it was made with. A server with another secret cannot tell a forgery from a key that is out of date,
-so it gives a new identity instead of refusing.
+digits of the client's network and a random part. The key that `connected` gives with an identity is
+an HMAC (RFC 2104) of it, so any member that has the secret can check it, and no member has to store
+it. A key names the secret that it was made with. A server with another secret cannot tell a forgery
+from a key that is out of date, so it gives a new identity instead of refusing.
 """
 
 import hashlib
 import hmac
+import ipaddress
 import re
+import string
 import urllib.parse
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     import random
 
 _KEY = re.compile(r"(?P<proof>[0-9a-f]{32})\.(?P<secret>[0-9a-f]{8})")
+_KEYED = "!"
+_NETWORK_DIGITS = 8
+_IPV6_NETWORK_BITS = 64
 _ALONE = "`publisher_key` goes with the `publisher` that came with it."
 _HALF = "`publisher` has half of a surrogate pair: send valid Unicode."
 _LONG = f"`publisher` is a name of at most {PUBLISHER_BYTES_MAX} characters."
@@ -46,6 +51,34 @@ def counted(identity: str, number: int) -> tuple[str, int]:
     return (f"{series}{identity}" if series else identity), before + 1
 
 
+def owner(name: str) -> str:
+    """Return who a publisher belongs to, by the name under which it is counted.
+
+    That is its user, or, without a user, the network that it named itself from; in all its series.
+    All idempotency keys have one owner, because nothing in them tells whose they are.
+    """
+    identity = name.lstrip(string.digits)  # without the series
+    if identity.startswith("~"):
+        return identity[: 1 + _NETWORK_DIGITS]
+    return _KEYED if identity.startswith(_KEYED) else identity.partition("/")[0]
+
+
+def network_of(address: str) -> str:
+    """Return the network of a client as text: an IPv4 address, or the 64 bits of an IPv6 network.
+
+    A host with IPv6 has as many addresses as it likes within these 64 bits (RFC 4291, 2.5.4).
+    """
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((int(ip), _IPV6_NETWORK_BITS), strict=False))
+
+
 class PublisherKeys:
     """Gives identities and their keys, and checks them.
 
@@ -62,7 +95,7 @@ class PublisherKeys:
         """Return the key of an identity."""
         return f"{self._digest('publisher', identity)[:32]}.{self._mark}"
 
-    def admit(self, command: Connect, user: str | None) -> str | Denied:
+    def admit(self, command: Connect, user: str | None, address: str) -> str | Denied:
         """Return the identity of a client that connects, empty if it names no publisher."""
         name, key = command.publisher or "", command.publisher_key
         if not name:
@@ -75,7 +108,11 @@ class PublisherKeys:
                 right = found is not None and hmac.compare_digest(self.key(name), key)
                 return name if right else Denied(_WRONG)
             name = name.partition("/")[2] or name
-        return Denied(_LONG) if len(name) > PUBLISHER_BYTES_MAX else self._qualified(name, user)
+        return (
+            Denied(_LONG)
+            if len(name) > PUBLISHER_BYTES_MAX
+            else self._qualified(name, user, address)
+        )
 
     def keyed(self, idempotency_key: str, user: str | None) -> str:
         """Return the identity of a client whose publications are named by an idempotency key.
@@ -84,16 +121,18 @@ class PublisherKeys:
         is as hard to guess as the client made it.
         """
         chosen = f"{user or ''}\0{idempotency_key}".encode(errors="backslashreplace")
-        return f"!{hashlib.sha256(chosen).hexdigest()}"
+        return f"{_KEYED}{hashlib.sha256(chosen).hexdigest()}"
 
-    def _qualified(self, name: str, user: str | None) -> str:
-        """Return a name with its qualifier in front, `~` and random digits or `@` and the user.
+    def _qualified(self, name: str, user: str | None, address: str) -> str:
+        """Return a name with its qualifier in front, `~` and digits or `@` and the user.
 
-        The qualifier has no slash, so the name begins after the first one.
+        The digits are those of the client's network, which do not tell the address, and random
+        ones. The qualifier has no slash, so the name begins after the first one.
         """
         if not user:
+            network = self._digest("network", network_of(address))[:_NETWORK_DIGITS]
             drawn = self._rng.randbytes(PUBLISHER_RANDOM_BYTES).hex()
-            return f"~{drawn}/{name}"
+            return f"~{network}{drawn}/{name}"
         quoted = urllib.parse.quote(user, safe="", errors="backslashreplace")
         if len(quoted) > PUBLISHER_BYTES_MAX:
             # A quoted user has no colon, so this cannot be the name of another one.
