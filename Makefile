@@ -197,14 +197,18 @@ test-pure: $(VENV)/.dev ## the tests of core and codec, with their branch covera
 test-server: $(VENV)/.dev $(SITE)/.done $(CLIENT)/node_modules/.package-lock.json browser proxies prometheus networks try-jars history ## the tests of all else but the pipeline
 	$(BIN)/python -m pytest -q -n $(JOBS) --ignore=tests/core --ignore=tests/codec --ignore=tests/pipeline --ignore=tests/kafka
 
-test-pipeline: $(VENV)/.dev browser try-jars ## the tests of pipeline and Kafka engine, with Spark and a broker
+# One for all, or each JVM of Spark reads its thousands of classes for itself.
+build/classes/spark.jsa: $(VENV)/.dev
+	$(BIN)/python -m tests.pipeline.class_archive $(CURDIR)/$@
+
+test-pipeline: $(VENV)/.dev browser try-jars build/classes/spark.jsa ## the tests of pipeline and Kafka engine, with Spark and a broker
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/pipeline tests/kafka -m "not soak"
 
 test-again: ## the tests that failed in the run before, once more, one at a time
 	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none
 
 .PHONY: test-again pipeline-soak pipeline-chaos
-pipeline-soak: $(VENV)/.dev browser try-jars ## longer tests of the pipeline: further kills, the demo, the benchmark
+pipeline-soak: $(VENV)/.dev browser try-jars build/classes/spark.jsa ## longer tests of the pipeline: further kills, the demo, the benchmark
 	$(BIN)/python -m pytest -q tests/pipeline tests/kafka -m soak
 
 CHAOS_MINUTES ?= 10

@@ -28,8 +28,19 @@ QUICK_TO_START = {"spark.sql.codegen.wholeStage": "false"}
 """Queries of few rows take longer to compile than to run. Jobs in processes of their own have the
 settings of users."""
 
+CLASSES = JARS.parent / "classes" / "spark.jsa"
+"""What `class_archive` makes before the tests."""
+JVM_VARIABLE = "SPARK_SUBMIT_OPTS"
+"""Not a folder of Spark's settings: that would be a folder on the path of classes, and a JVM with
+one that is not empty uses no archive of classes."""
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -Xlog:disable"
+"""Each test is over before the JVM's second compiler has gained what it costs, and that is half of
+the processor time. Nothing is logged of an archive of classes that does not fit."""
+
 # Before the first session: Spark reads it when its JVM starts, also in processes of tests.
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark")))
+os.environ.setdefault(
+    JVM_VARIABLE, QUICK_JVM + (f" -XX:SharedArchiveFile={CLASSES}" if CLASSES.exists() else "")
+)
 
 
 def cannot_run(reason: object) -> NoReturn:
