@@ -202,7 +202,7 @@ build/classes/spark.jsa: $(VENV)/.dev
 	$(BIN)/python -m tests.pipeline.class_archive $(CURDIR)/$@
 
 test-pipeline: $(VENV)/.dev browser try-jars build/classes/spark.jsa ## the tests of pipeline and Kafka engine, with Spark and a broker
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/pipeline tests/kafka -m "not soak"
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/kafka tests/pipeline -m "not soak"
 
 test-again: ## the tests that failed in the run before, once more, one at a time
 	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none

@@ -310,7 +310,10 @@ def test_one_run_at_a_time(server: LiveServer, rules_file: Path, tmp_path: Path)
         pass
 
 
-def test_without_a_server_there_is_one_line(rules_file: Path, tmp_path: Path) -> None:
+def test_without_a_server_there_is_one_line(
+    rules_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "PUBLISHER_CONNECT_TIMEOUT_S", 1.0)
     nowhere = PublishServer(["http://127.0.0.1:1"])
     run = deriving.ready(rules_file, places_of(tmp_path), nowhere, print)
     with pytest.raises(PipelineError, match=r"publishing to .*:1 is not possible: no server"):

@@ -43,7 +43,7 @@ from mdserver.pipeline.common.session import running
 
 def waiting(context, level):
     threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
-    context._jvm.java.lang.Thread.sleep(5_000)
+    context._jvm.java.lang.Thread.sleep(2_000)
     set_level(context, level)
 
 

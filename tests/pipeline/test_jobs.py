@@ -12,10 +12,12 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
+from mdserver.cli.main import exit_status
 from mdserver.cli.main import mdserver as command
 from mdserver.core.message import Publication
 from mdserver.journal.rows import ROW_VERSION, ReceiptRow, StatRow
 from mdserver.pipeline.audit import job as audit_job
+from mdserver.pipeline.common import session
 from tests.live import live_server
 from tests.receipts import receipt_row
 
@@ -166,13 +168,20 @@ def test_the_command_archives_and_replays_into_a_server(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_told_before_spark_starts(
-    arguments: tuple[str, ...], status: int, told: str
+    arguments: tuple[str, ...],
+    status: int,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run = mdserver("pipeline", *arguments)
-    assert run.returncode == status
-    assert told in run.stderr
-    assert "Traceback" not in run.stderr
-    assert "Spark" not in run.stdout + run.stderr
+    def started(*_: object, **__: object) -> None:
+        pytest.fail("Spark starts")
+
+    monkeypatch.setattr(session, "start", started)
+    assert exit_status(["pipeline", *arguments]) == status
+    printed = capsys.readouterr()
+    assert told in printed.err
+    assert "Spark" not in printed.out + printed.err
 
 
 REAL_TIME = (

@@ -104,6 +104,11 @@ def test_checkpoints_by_a_uri_of_spark(
         assert numbers(remote) == list(range(count))
     (name,) = (path.name for path in (tmp_path / "checkpoints").iterdir())
     assert not spark_folders.RemoteFolders(spark, place).is_empty(name)
+    with pytest.raises(PipelineError, match=r"is gone, so nobody knows"):
+        archive_job.run_archive(
+            spark, source, remote, lambda _: None, once=True, spark_place=f"{place}-others"
+        )
+    assert numbers(remote) == list(range(count))
 
 
 @pytest.mark.parametrize(

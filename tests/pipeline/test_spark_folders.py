@@ -48,10 +48,15 @@ def test_the_partitions_that_topics_had_first(
 
 
 def test_a_file_system_that_spark_lacks_is_one_line(spark: Any) -> None:
-    with pytest.raises(PipelineError, match=r"^s3a://b/c: Spark has no file system for it \(.*S3A"):
+    with pytest.raises(
+        PipelineError,
+        match=r"^s3a://b/c: Spark has no file system for it \(.*S3A.*\): `make jars` .*"
+        r"name build/jvm/s3a as well in MDSERVER_SPARK_JARS",
+    ):
         spark_folders.opened(spark, "s3a://b/c")
     with pytest.raises(
-        PipelineError, match=r"^s3://b/c: Spark has no .* a folder that is mounted$"
+        PipelineError,
+        match=r"^s3://b/c: Spark has no .*Hadoop calls it s3a://, .* a folder that is mounted$",
     ):
         spark_folders.opened(spark, "s3://b/c")
 
