@@ -27,7 +27,7 @@ from .killed_driver import RECORDS
 pytestmark = [pytest.mark.pipeline, pytest.mark.slow]
 
 SUBJECTS = 6
-BATCHES = 5
+BATCHES = 4
 
 
 def produce(kafka: LiveKafka, topic: str) -> int:
