@@ -21,7 +21,7 @@ And a client that pauses drops what it is brought. Of none of them there is a `C
 those before it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from attrs import define, field, frozen
 
@@ -223,16 +223,18 @@ class Checker:
         current: str,
         positions: Mapping[str, tuple[str, int, int]],
         subjects: Iterable[str],
+        unknown: Container[str] = (),
     ) -> str | None:
         """What was acknowledged and has not come to a client yet; None if everything has.
 
-        `current` is the history id under which the client is numbered now.
+        `current` is the history id under which the client is numbered now, `unknown` are the
+        subjects that no member has a number of.
         """
         for subject in subjects:
             history, _, seq = positions.get(subject, ("", 0, 0))
-            if history != current and self.expires:
-                # The subject may have been forgotten, so that nothing of this id comes. Else its
-                # snapshot does, and the run goes on until then.
+            if history != current and (self.expires or subject in unknown):
+                # The subject was forgotten or lost, so nothing of this id comes. Else its snapshot
+                # does, and the run goes on until then.
                 history, seq = "", 0
             if not history and (self.expires or not self.majority_kept):
                 continue  # what was acknowledged may be gone with its history, or by its age

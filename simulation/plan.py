@@ -81,7 +81,7 @@ class Plan:
     kinds: tuple[str, ...]
     careful: bool  # no fault may take the majority of normal seeds away
     calm: int
-    patience: int  # after `calm`, until everything must have come to rest
+    patience: int  # after `calm`, until everything must have come to rest (`resting_by`)
     cached: int  # messages kept a subject
     log_kept: int  # committed entries kept a group, for members that were away
     faults: tuple[Fault, ...]
@@ -101,6 +101,15 @@ class Plan:
     versions: tuple[str, str] = ("this", "this")  # the one members begin with, and the newer one
     elastic: bool = False  # members that are no seeds are in no list but their own
     standard: bool = False  # ClusterDeliveryMode = Standard: nobody votes, and there are no seeds
+
+    @property
+    def resting_by(self) -> int:
+        """The time at which everything must have come to rest (ns).
+
+        A publisher has so many numbers without a result, and a round of them takes up to a second.
+        """
+        rounds = len(self.sendings) // self.numbers_kept
+        return self.calm + self.patience + rounds * NS_PER_S
 
     def describe(self) -> str:
         """Every derived option, in one line each."""

@@ -112,8 +112,9 @@ def _go(world: World, faults: Faults) -> str | None:
                 pass
             world.look()
             unrest = world.at_rest()
-            if unrest is not None and until > plan.calm + plan.patience:
-                return f"liveness: {plan.patience / 1e9:.0f} s after the last fault, {unrest}"
+            if unrest is not None and until > plan.resting_by:
+                waited = (until - plan.calm) / 1e9
+                return f"liveness: {waited:.0f} s after the last fault, {unrest}"
     except Exception as error:
         return f"exception: {sentence_of(error)} (at {heap.now / 1e9:.3f} s)"
     return None

@@ -304,12 +304,21 @@ class World:
             ]
             if min(ends) != max(ends):
                 return f"group {group} is committed up to {ends} by the members"
+        nodes = [member.node for member in self.members.values() if member.node]
+        known = {
+            subject
+            for group in range(self.plan.groups)
+            for node in nodes
+            for subject in node.group_statistics(group).numbering
+        }
+        unknown = [subject for subject in self.subjects if subject not in known]
         for client in self.subscribers:
             behind = self.checker.behind(
                 client.name,
                 client.core.positions.history,
                 client.recorder.positions,
                 self.subjects,
+                unknown,
             )
             if behind is not None:
                 return behind

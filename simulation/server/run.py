@@ -76,8 +76,9 @@ async def _go(world: ServerWorld, faults: Faults) -> str | None:
     faults.heal()
     until, unrest = plan.calm, "it was never looked at"
     while unrest and not world.watch.findings:
-        if until > plan.calm + plan.patience:
-            return f"liveness: {plan.patience / 1e9:.0f} s after the last fault, {unrest}"
+        if until > plan.resting_by:
+            waited = (until - plan.calm) / 1e9
+            return f"liveness: {waited:.0f} s after the last fault, {unrest}"
         until += LOOK_EVERY
         await _until(world, until)
         world.look()

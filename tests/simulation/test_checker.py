@@ -301,3 +301,13 @@ def test_a_client_of_a_forgotten_subject_is_behind_only_in_the_history_that_it_i
     assert checker.behind("c", "before", seen, ["/a/b"]) == "c is at 3 of 5 of /a/b"
     checker.expires = False
     assert checker.behind("c", "h", seen, ["/a/b"]) == "c is at 3 of 5 of /a/b"
+
+
+def test_of_a_subject_that_went_with_a_majority_nothing_comes() -> None:
+    seen = {"/a/b": ("before", 1, 3)}
+    checker = Checker(majority_kept=False)
+    checker.newest = {("before", "/a/b"): 5}
+    assert checker.behind("c", "h", seen, ["/a/b"], unknown=["/a/b"]) is None
+    assert checker.behind("c", "before", seen, ["/a/b"], unknown=["/a/b"]) is not None
+    checker.majority_kept = True
+    assert checker.behind("c", "h", seen, ["/a/b"], unknown=["/a/b"]) is not None
