@@ -46,6 +46,14 @@ class Links:
     def _pair(one: str, other: str) -> Pair:
         return (one, other) if one < other else (other, one)
 
+    def whole(self, pair: Pair) -> Link | None:
+        """Return the link of a pair if both sides know of it, and nothing holds it up."""
+        link = self._links.get(pair)
+        if link is None or link.ended or len(link.noticed) < len(pair):
+            return None
+        held = self.wires.blocked(*pair) or self.wires.blocked(*reversed(pair))
+        return None if held else link
+
     def _lag(self) -> int:
         return self.rng.randint(self.world.plan.delay_min, 2 * self.world.plan.delay_max)
 

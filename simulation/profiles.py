@@ -471,6 +471,37 @@ def standard(seed: int) -> Plan:
     )
 
 
+def standard_apart(seed: int) -> Plan:
+    """Two members of Standard mode lose sight of each other, and soon a coordinator ends.
+
+    Others see both, so one of the two is to succeed it and the other one to leave it to that.
+    """
+    rng = random.Random(f"standard apart {seed}")
+    members = rng.choice((3, 4, 4, 5))
+    calm = 20 * NS_PER_S
+    first, second, *others = rng.sample(range(members), members)
+    apart = 10 * NS_PER_S + rng.randrange(NS_PER_S)
+    faults = [Fault(apart, "half-cut", first, second, rng.randint(2, 8) * NS_PER_S, 3)]
+    for member in others[: rng.choice((1, 1, 2))]:
+        # Ended for longer than members wait for it, or back before they miss it.
+        lasting = rng.choice((10, 50, 150, 250, 2000, 5000)) * NS_PER_MS
+        at = apart + rng.randint(0, 2500) * NS_PER_MS
+        faults.append(Fault(at, "crash", member, 0, lasting, rng.getrandbits(30)))
+    sendings = [
+        Sending(at, rng.randrange(3), rng.randrange(3))
+        for at in range(3 * NS_PER_S, calm, rng.choice((20, 50)) * NS_PER_MS)
+    ]
+    return evolve(
+        small(seed, calm, sorted(faults, key=lambda fault: fault.at), sendings),
+        members=members,
+        subjects=3,
+        subscribers=2,
+        groups=rng.choice((4, 12)),
+        delay_max=rng.choice((1, 5, 20)) * NS_PER_MS,
+        standard=True,
+    )
+
+
 def first_leaders() -> tuple[int, int, int]:
     """The members of a small plan in the order in which they should coordinate its group."""
     first, second, third = ranking(0, {f"m{member}": 1 for member in range(3)})
@@ -532,5 +563,6 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "named-apart": seed_profiles.named_apart,
     "named-and-lost": seed_profiles.named_and_lost,
     "standard": standard,
+    "standard-apart": standard_apart,
 }
 """Those that a run can be asked for by name."""

@@ -8,6 +8,7 @@ a member has that says it is ready.
 from typing import TYPE_CHECKING
 
 from simulation.history import Acked
+from simulation.leaderships import Leaderships
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -20,6 +21,7 @@ class Promises:
 
     def __init__(self, world: "World") -> None:
         self.world = world
+        self.leaderships = Leaderships(world)
         self._acked_before: dict[str, dict[Place, int]] = {}
         """Members that started and are not ready yet -> what was acknowledged before."""
 
@@ -45,6 +47,8 @@ class Promises:
     def look(self) -> None:
         """Look at all members."""
         self._held_by_every_majority()
+        if self.world.plan.standard:
+            self.leaderships.look()
         for name in list(self._acked_before):
             self.joined(name)
 

@@ -85,6 +85,14 @@ def test_a_member_is_in_sight_while_its_link_is_up_and_something_comes() -> None
     assert found.linked() == ()
 
 
+def test_who_follows_all_groups_vouches_for_those_whom_it_sees() -> None:
+    assert members(A, sees=[ME, B]).vouched([B], NOW)
+    assert not members(A, sees=[ME, B]).vouched([C], NOW)
+    assert not members(A, sees=[ME, B]).vouched([], NOW)
+    assert not members(A, sees=[ME, B], follows=False).vouched([B], NOW)
+    assert not members(A, sees=[ME, B]).vouched([B], NOW + SUSPECT), "it is out of sight"
+
+
 def test_a_link_that_carries_one_way_only_is_none() -> None:
     found = members(A, hears=[B])
     assert found.hears(NOW) == [A]

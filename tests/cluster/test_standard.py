@@ -229,6 +229,48 @@ def test_who_does_not_see_whom_a_coordinator_yielded_to_does_not_succeed_it(seed
         assert member.node.groups[group].log.length == len(cluster.names) * (1 + 250)
 
 
+@pytest.mark.parametrize(
+    ("members", "back", "seed"),
+    [(3, True, 0), (3, True, 1), (3, True, 2), (4, False, 0), (4, False, 1), (4, False, 4)],
+)
+def test_of_two_that_do_not_see_each_other_one_succeeds_a_coordinator(
+    members: int, back: bool, seed: int
+) -> None:
+    """Whom both see tells each of them that the groups go on; here the link broke just before.
+
+    In a cluster of three that is the coordinator itself, which is back before it is missed.
+    """
+    cluster = Cluster(members, 12, seed, guaranteed=False)
+    cluster.start()
+    cluster.until(cluster.ready)
+    cluster.run(3 * S)
+    victim, first, second, *_ = random.Random(seed).sample(cluster.names, members)
+    cluster.cut.add((min(first, second), max(first, second)))
+    cluster.disconnect(first, second)
+    cluster.run(100 * MS)
+    cluster.kill(victim)
+    if back:
+        cluster.run(50 * MS)
+        cluster.start(victim)
+
+    def coordinators(group: int) -> list[str]:
+        led = cluster.members.items()
+        return [name for name, member in led if member.node.groups[group].coordinator]
+
+    unled = longest = 0
+    for _ in range(500):
+        cluster.run(10 * MS)
+        found = [coordinators(group) for group in range(12)]
+        assert max(map(len, found)) <= 1
+        unled = 0 if min(map(len, found)) else unled + 1
+        longest = max(longest, unled)
+    assert longest * 10 * MS < 2 * S
+    cluster.heal()
+    if not back:
+        cluster.start(victim)
+    cluster.until(lambda: all(cluster.coordinator(group) for group in range(12)))
+
+
 def test_members_that_come_back_get_the_cache_and_their_share_without_a_reset() -> None:
     cluster = standard(log_kept=2)
     cluster.open("m1:1", 1)

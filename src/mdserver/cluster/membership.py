@@ -306,6 +306,13 @@ class Membership:
         found.pop(self.me, None)
         return found
 
+    def vouched(self, hidden: "Sequence[str]", now: int) -> bool:
+        """Return whether a member in sight follows all groups and sees one of these members."""
+        return any(
+            peer.follows and self.alive(name, now) and any(one in peer.sees for one in hidden)
+            for name, peer in self.peers.items()
+        )
+
     @property
     def misses(self) -> list[str]:
         """Return the members that others see and this one does not, for a while already.

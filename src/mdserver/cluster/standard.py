@@ -117,9 +117,16 @@ class Standard(MemberPart):
         member that everybody sees: succession would cost its clients a reset for a broken link.
         One in sight that has a group no more may have yielded it to a member that is out of sight
         here, so it is not succeeded either; unless it restarted, and lost the group by that.
+        Nor is anything succeeded by a member that does not see all who may have done so already,
+        while one that sees them says that all groups go on.
         """
         now, members = self._outgoing.now, self._members
         reported = members.reported(now)
+        hidden = [name for name in reported if not members.alive(name, now)]
+        if members.vouched(hidden, now):
+            for group in self.groups:
+                group.ballots.leaderless_since = 0
+            return
         claimed: dict[int, None] = {}
         for group in self.groups:
             kept = (
@@ -143,7 +150,7 @@ class Standard(MemberPart):
         weights = self._successors()
         if self._settings.me not in weights:
             return
-        mine = [group.index for group in leaderless if self._turn(group, weights) <= now]
+        mine = [group.index for group in leaderless if self._turn(group, weights, hidden) <= now]
         if mine:
             self._succeed(mine, len(weights))
 
@@ -207,14 +214,21 @@ class Standard(MemberPart):
             return {}
         return {me: members.weight} | {name: members.peers[name].weight for name in there}
 
-    def _turn(self, group: "Group", weights: dict[str, int]) -> int:
+    def _turn(self, group: "Group", weights: dict[str, int], hidden: list[str]) -> int:
         """Return when this member may succeed the coordinator of a group (ns).
 
         Each member before it in the order of placement has a suspicion time to begin. A member that
         knows its log to be incomplete comes after all others, so that the fullest log goes on.
+        The order has `hidden` members, too, which others see and this one does not: so of two that
+        do not see each other only one has the first turn.
         """
-        rank = ranking(group.index, weights).index(self._settings.me)
-        rank += len(weights) if group.succession.log_incomplete else 0
+        me, incomplete = self._settings.me, group.succession.log_incomplete
+        if hidden and group.leadership.coordinator == me and not incomplete:
+            # It yielded the group to one of them, which did not get it: nobody else has a turn.
+            return group.ballots.leaderless_since + PATIENCE
+        order = dict.fromkeys(hidden, 1) | weights
+        rank = ranking(group.index, order).index(me)
+        rank += len(order) if incomplete else 0
         return group.ballots.leaderless_since + PATIENCE + rank * self._settings.suspect
 
     # Leaderships of this member
