@@ -243,8 +243,8 @@ async def test_a_refused_subject_raises_in_its_place(scripted: Any) -> None:
         peer = await scripted.accept()
         await peer.greet()
         await peer.message("/a/c", 1)
-        deny = {"op": "status", "status": "SUBSCRIBE_DENY", "subject": "/a/b", "reason": "no right"}
-        await peer.say(deny)
+        deny = {"op": "status", "status": "SUBSCRIBE_DENY", "subject": "/a/b", "id": "s1"}
+        await peer.say(deny | {"reason": "no right"})
         await peer.message("/a/c", 2)
         assert (await take(subscription)).content == "1"
         with pytest.raises(SubscribeError, match="/a/b: no right"):

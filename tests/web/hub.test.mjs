@@ -228,7 +228,7 @@ test("a refusal is for the tab that subscribed", () => {
   play.up();
   const id = one.subscribe("/a/b");
   two.subscribe("/c/d");
-  play.says({ op: "status", status: "SUBSCRIBE_DENY", subject: "/a/b", reason: "not permitted" });
+  play.says({ op: "status", status: "SUBSCRIBE_DENY", subject: "/a/b", id: "s1", reason: "not permitted" });
   assert.deepEqual(one.got("refused"), [
     { kind: "refused", subjects: [[id, "/a/b"]], reason: "not permitted" },
   ]);

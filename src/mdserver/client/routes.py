@@ -86,6 +86,17 @@ class Routes:
             )
         ]
 
+    def sharing(self, subject: str) -> Iterable[Subscription]:
+        """Return the subscriptions whose messages may come through a subject or pattern."""
+        if subject not in self._patterns:
+            return self.takers(subject)
+        return self.overlapped([subject])
+
+    def overlapped(self, subjects: Iterable[str]) -> dict[Subscription, None]:
+        """Return the subscriptions that share messages with these subjects and patterns."""
+        names = self.overlapping(subjects)
+        return dict.fromkeys(each for name in names for each in self._of[name])
+
     def hold(self, subscription: Subscription) -> list[str]:
         """Note that a subscription is full; return the subjects that are to be held now.
 
@@ -98,6 +109,14 @@ class Routes:
                 held.append(subject)
             full[subscription] = None
         return held
+
+    def hold_again(self) -> list[str]:
+        """Return the subjects that are to be held now because a subscription was added.
+
+        It overlaps a full one, whose messages may come through it.
+        """
+        full = dict.fromkeys(each for several in self._slow.values() for each in several)
+        return [subject for each in full for subject in self.hold(each)]
 
     def held(self, subjects: Iterable[str]) -> bool:
         """Return whether one of these subjects is held."""

@@ -19,7 +19,8 @@ that the others have had before. The states of a join:
   alone (`DeliverMessages.repeated`).
 - FINISHED: everything that precedes live messages has come.
 - INTERRUPTED: a new connection, a pause or a full buffer may have kept messages from the
-  subscription, so the answers to earlier pings prove nothing. The join starts over. A subscription
+  subscription, or a subject that was to bring some has ended, so the answers to earlier pings prove
+  nothing. The join starts over. A subscription
   that had started goes on taking messages, and drops those that it got before, so nothing is
   delivered twice.
 """
@@ -61,7 +62,7 @@ class SharedSubscriptions:
         self._clock = clock
         self._receipts = receipts
         self._routes = Routes()
-        self._conflations: dict[str, dict[Subscription, int]] = {}
+        self._conflations: dict[Subscription, int] = {}
         self._marks = 0
         self._joining: dict[int, Subscription] = {}
         """The joins that wait to start, by their mark."""
@@ -89,10 +90,9 @@ class SharedSubscriptions:
         new = [subject for subject in subscription.subjects if subject not in again]
         if self._receipts is not None and new:
             self._receipts.subscribed(new, conflated=conflation_ms > 0)
-        for subject in subscription.subjects:
-            self._conflations.setdefault(subject, {})[subscription] = conflation_ms
+        self._conflations[subscription] = conflation_ms
         if again:
-            subscription.join()
+            subscription.join(history)
             self._histories[subscription] = history
             self._join(subscription)
         else:
@@ -100,23 +100,27 @@ class SharedSubscriptions:
             self._perform(
                 self._core.subscribe(subjects, history=history, conflation_ms=conflation_ms)
             )
+        self._hold(self._routes.hold_again())
 
     def _join(self, subscription: Subscription) -> None:
         """Send the mark, and subscribe again to everything that brings messages of a subscription.
 
         For a pattern these are also the subscriptions that overlap it, because the server sends a
-        message by the most exact subscription alone.
+        message by the most exact subscription alone. What a command brings may take the place of
+        what an earlier one was to bring, so questions that were asked before it prove nothing.
         """
+        self.interruptions += 1
+        self._finishing = None
         self._marks += 1
         self._joining[self._marks] = subscription
         self._perform(self._core.report((), -self._marks))
         history = self._histories[subscription]
         patterns = [one for one in subscription.subjects if "*" in one]
         for subject in dict.fromkeys([*self._routes.overlapping(patterns), *subscription.subjects]):
-            conflation_ms = min(self._conflations[subject].values())
+            shortest = min(self._conflations[each] for each in self._routes.sharing(subject))
             self._perform(
                 self._core.subscribe(
-                    [subject], history=history, conflation_ms=conflation_ms, replay=True
+                    [subject], history=history, conflation_ms=shortest, replay=True
                 )
             )
         if not self._open_to(subscription):
@@ -155,32 +159,42 @@ class SharedSubscriptions:
         """
         self.release(subscription)
         subjects = list(subjects)
-        gone = [one for one in subjects if self._forget(subscription, one)]
+        gone = [one for one in subjects if self._routes.remove(one, subscription)]
         self._perform(self._core.unsubscribe(gone))
         if self._receipts is not None:
             self._receipts.unsubscribed(gone, self._clock())
         for subject in subjects:
             subscription.drop(subject)
-        if not subscription.subjects:
-            self._forget_join(subscription)
+        self._forget_ended(subscription)
+        self._join_without(gone)
         self.standing.changed()
+
+    def _join_without(self, gone: Iterable[str]) -> None:
+        """Start the joins over that these subjects, which ended, were to bring messages for."""
+        for subscription in self._routes.overlapped(gone) if self._histories else ():
+            if subscription in self._histories:
+                self._interrupted[subscription] = None
+                self._finishing = None
+        self.go_on()
 
     def unsubscribe(self, subject: str) -> None:
         """End all subscriptions of a subject or pattern."""
         for subscription in self._routes.named(subject):
             self.remove(subscription, [subject])
 
-    def _forget(self, subscription: Subscription, subject: str) -> bool:
-        """Drop a subscription of a subject; return whether it was the last one."""
-        several = self._conflations.get(subject, {})
-        several.pop(subscription, None)
-        if not several:
-            self._conflations.pop(subject, None)
-        return self._routes.remove(subject, subscription)
+    def _forget_ended(self, subscription: Subscription) -> None:
+        if not subscription.subjects:
+            self._conflations.pop(subscription, None)
+            self._forget_join(subscription)
 
     def _forget_join(self, subscription: Subscription) -> None:
         self._histories.pop(subscription, None)
         self._interrupted.pop(subscription, None)
+
+    def _hold(self, subjects: list[str]) -> None:
+        if subjects:
+            self._perform(self._core.hold(subjects))
+            self.interrupt()
 
     def release(self, subscription: Subscription) -> None:
         """Receive the messages of a subscription again, which has room for them."""
@@ -257,10 +271,10 @@ class SharedSubscriptions:
         """End the subjects that the server refuses."""
         for subject in output.subjects:
             for subscription in self._routes.named(subject):
-                self._forget(subscription, subject)
+                self._routes.remove(subject, subscription)
                 subscription.refuse(subject, output.reason)
-                if not subscription.subjects:
-                    self._forget_join(subscription)
+                self._forget_ended(subscription)
+        self._join_without(output.subjects)
         self.standing.changed()
 
     def reported(self, mark: int) -> None:
@@ -278,6 +292,7 @@ class SharedSubscriptions:
         if self._finishing is not None and self._finishing[0] == mark:
             for subscription in self._finishing[1]:
                 self._forget_join(subscription)
+                subscription.joined()
             self._finishing = None
         self._finish()
         self.standing.changed()
@@ -297,5 +312,4 @@ class SharedSubscriptions:
                 self._receipts.delivered(event, match, history, self._clock())
         for subscription, batch in batches.items():
             if subscription.put(batch):
-                self._perform(self._core.hold(self._routes.hold(subscription)))
-                self.interrupt()
+                self._hold(self._routes.hold(subscription))

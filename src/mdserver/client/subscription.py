@@ -10,6 +10,7 @@ from mdserver.client.errors import ClientError, SubscribeError
 from mdserver.client.mailbox import Mailbox
 from mdserver.client.message import Message
 from mdserver.core.events import MessageEvent
+from mdserver.core.message import MessageType
 
 if TYPE_CHECKING:
     from mdserver.client.sharing import SharedSubscriptions
@@ -43,7 +44,8 @@ class Subscription:
         self._mailbox: Mailbox[Message] = Mailbox(shared.standing.require_place)
         self._buffer_messages = buffer_messages
         self._unconfirmed = dict.fromkeys(subjects)
-        self._brought: dict[str, tuple[str, int, int]] | None = None  # None: joined no others
+        self._brought: dict[str, tuple[str, int, int]] | None = None  # None: no join is unfinished
+        self._begun: dict[str, None] | None = None  # None: wants history, not snapshots
         self.started = True
         self._held = False
         self.subjects = list(dict.fromkeys(subjects))
@@ -111,27 +113,38 @@ class Subscription:
 
     # For the client
 
-    def join(self) -> None:
+    def join(self, history: int) -> None:
         """Begin as a join (see `sharing`): take nothing until `started` is set."""
         self._brought = {}
+        self._begun = None if history else {}
         self.started = False
+
+    def joined(self) -> None:
+        """Note that the join is finished: what the others had before has come."""
+        self._brought = self._begun = None
 
     def wants(self, event: MessageEvent, history: str, *, repeated: bool) -> bool:
         """Return whether a message is for this subscription.
 
         A subscription that joined others takes repeated messages as well, each once: `_brought` has
         the newest position that it got of each subject. All other subscriptions have had the
-        repeated messages before, and drop them.
+        repeated messages before, and drop them. What the others missed may come before the
+        snapshot, which is taken all the same: it has more than that. `_begun` has the subjects
+        whose snapshot came.
         """
         if not self.started:
             return False
-        if self._brought is not None and event.seq:
-            here = (history, event.epoch, event.seq)
-            if repeated and here <= self._brought.get(event.subject, (history, 0, 0)):
-                return False
-            self._brought[event.subject] = here
-            return True
-        return not repeated
+        if self._brought is None or not event.seq:
+            return not repeated
+        here, subject = (history, event.epoch, event.seq), event.subject
+        seen = self._brought.get(subject, (history, 0, 0))
+        begun = self._begun if event.type is MessageType.SNAPSHOT else None
+        if repeated and here <= seen and (begun is None or subject in begun):
+            return False
+        if begun is not None:
+            begun[subject] = None
+        self._brought[subject] = max(here, seen) if seen[0] == history else here
+        return True
 
     def put(self, messages: list[Message]) -> bool:
         """Add messages; return True if the subscription is full and must be held now."""

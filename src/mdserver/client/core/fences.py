@@ -19,7 +19,8 @@ class Fences:
     def __init__(self, codec: ClientCodec) -> None:
         self._encode = msgspec.json.encode if codec.text else msgspec.msgpack.encode
         self._count = 0
-        self._waiting: dict[str, list[str]] = {}
+        self._waiting: dict[str, dict[str, None]] = {}
+        self._newest: dict[str, str] = {}  # subject -> the last command whose answer is to come
         self._by_pong: dict[bytes, str] = {}
         self._marks: dict[bytes, int] = {}
         self._returns: dict[bytes, int] = {}
@@ -29,13 +30,31 @@ class Fences:
         self._count += 1
         name = f"s{self._count}"
         raw = self._encode(name)
-        self._waiting[name] = command.subjects
+        self._waiting[name] = dict.fromkeys(command.subjects)
+        self._newest |= dict.fromkeys(command.subjects, name)
         self._by_pong[raw] = name
         return msgspec.structs.replace(command, id=name), Ping(t=msgspec.Raw(raw))
 
     def subjects(self, command: CommandId) -> list[str]:
         """Return the subjects of the subscribe command with this id; empty if there is none."""
-        return self._waiting.get(command, []) if isinstance(command, str) else []
+        return list(self._waiting.get(command, ())) if isinstance(command, str) else []
+
+    def refused(self, subject: str, command: CommandId) -> bool:
+        """Return whether a refusal is about the newest subscription to a subject.
+
+        `command` is the id in the refusal; None, if the server ended a subscription unasked, stands
+        for one before all that wait. What is refused is not confirmed by the pong.
+        """
+        if isinstance(command, str) and command in self._waiting:
+            self._waiting[command].pop(subject, None)
+        newest = self._newest.get(subject)
+        self.allowed(subject, command)
+        return newest is None or newest == command
+
+    def allowed(self, subject: str, command: CommandId) -> None:
+        """Note that the server allows a subscription: what ends it from now on comes unasked."""
+        if command is not None and self._newest.get(subject) == command:
+            del self._newest[subject]
 
     def marked(self, mark: int, *, caught_up: bool = False) -> Ping:
         """Return a ping whose pong says that everything sent before it was taken.
@@ -64,4 +83,9 @@ class Fences:
     def passed(self, pong: msgspec.Raw) -> list[str]:
         """Return the subjects whose subscription this pong confirms; empty if it confirms none."""
         name = self._by_pong.pop(bytes(pong), None)
-        return [] if name is None else self._waiting.pop(name)
+        if name is None:
+            return []
+        subjects = list(self._waiting.pop(name))
+        for subject in subjects:
+            self.allowed(subject, name)
+        return subjects

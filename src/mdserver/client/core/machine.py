@@ -482,8 +482,11 @@ class ClientCore:
                 self._subscribe(command)
             if not again:
                 self._single_done(event.subject)
+        elif status is StatusName.SUBSCRIBE_ALLOW:
+            self._fences.allowed(event.subject, event.id)
         elif status is StatusName.SUBSCRIBE_DENY:
-            self._refuse([event.subject], event.reason or "the subscription was refused")
+            reason = event.reason or "the subscription was refused"
+            self._refuse(event.subject, event.id, reason)
 
     def _on_reset(self, event: events.Reset) -> None:
         known = [
@@ -511,7 +514,7 @@ class ClientCore:
             self._outputs.notify(
                 Notification.SUBSCRIBE_DENY, info=event.reason, subject=subjects[0]
             )
-            self._refuse(subjects, event.reason)
+            self._refuse(subjects[0], event.id, event.reason)
         else:
             self._outputs.notify(Notification.ERROR, info=f"{event.code}: {event.reason}")
 
@@ -558,10 +561,15 @@ class ClientCore:
         for command in self.subscriptions.first_commands(ending, Options()):
             self._command(commands.Unsubscribe(subjects=command.subjects))
 
-    def _refuse(self, subjects: Iterable[str], reason: str) -> None:
-        gone = self.subscriptions.remove(subjects)
-        if gone:
-            self._outputs.emit(out.Refused(gone, reason))
+    def _refuse(self, subject: str, command: commands.CommandId, reason: str) -> None:
+        """Drop a subscription, unless the refusal is about an earlier one of the same subject.
+
+        What is paused or held will be asked for again, and then be refused again.
+        """
+        newest = self._fences.refused(subject, command)
+        if newest and not self.paused and self.subscriptions.is_taken(subject):
+            self.subscriptions.remove([subject])
+            self._outputs.emit(out.Refused([subject], reason))
 
     def _publish_ready(self) -> None:
         if self.phase is not Phase.UP:

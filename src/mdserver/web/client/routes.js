@@ -113,6 +113,24 @@ export class Routes {
   }
 
   /**
+   * Return the subscriptions whose messages may come through a subject or pattern.
+   *
+   * @param {string} subject
+   */
+  sharing(subject) {
+    return this.#patterns.has(subject) ? this.overlapped([subject]) : this.takers(subject);
+  }
+
+  /**
+   * Return the subscriptions that share messages with these subjects and patterns.
+   *
+   * @param {string[]} subjects
+   */
+  overlapped(subjects) {
+    return [...new Set(this.overlapping(subjects).flatMap((one) => this.named(one)))];
+  }
+
+  /**
    * Note that a subscription is full; gives what is to be held, so that it misses nothing.
    *
    * What overlaps it is held as well: its messages come through that, too.
@@ -125,6 +143,15 @@ export class Routes {
       this.#slow.set(subject, full.add(subscription));
       return full.size === 1;
     });
+  }
+
+  /**
+   * Return what is to be held because a subscription was added: it overlaps a full one, whose
+   * messages may come through it.
+   */
+  holdAgain() {
+    const full = new Set([...this.#slow.values()].flatMap((several) => [...several]));
+    return [...full].flatMap((subscription) => this.hold(subscription));
   }
 
   /**

@@ -25,7 +25,7 @@ export class SharedSubscriptions {
   #core;
   #perform;
   #routes = new Routes();
-  /** @type {Map<string, Map<Subscription, number>>} */
+  /** @type {Map<Subscription, number>} */
   #conflations = new Map();
   #marks = 0;
   /** By the mark that says from when on it takes what comes. @type {Map<number, Subscription>} */
@@ -69,17 +69,15 @@ export class SharedSubscriptions {
     const { subjects } = subscription;
     const isAlone = !this.#routes.overlapping(subjects).length;
     this.#routes.add(subscription);
-    for (const subject of subjects) {
-      const several = this.#conflations.get(subject) ?? new Map();
-      this.#conflations.set(subject, several.set(subscription, conflationMs));
-    }
+    this.#conflations.set(subscription, conflationMs);
     if (isAlone) {
       this.#perform(this.#core.subscribe(subjects, { history, conflationMs }));
     } else {
-      subscription.join();
+      subscription.join(history);
       this.#histories.set(subscription, history);
       this.#join(subscription);
     }
+    this.#hold(this.#routes.holdAgain());
   }
 
   /**
@@ -87,11 +85,14 @@ export class SharedSubscriptions {
    *
    * That is the case beside a pattern, which brings nothing of more exact subscriptions. The mark
    * comes back when the server has got so far; what comes from then on is for the new subscription
-   * as well.
+   * as well. What a command brings may take the place of what an earlier one was to bring, so
+   * questions that were asked before it prove nothing.
    *
    * @param {Subscription} subscription
    */
   #join(subscription) {
+    this.interruptions += 1;
+    this.#finishing = null;
     this.#marks += 1;
     this.#joining.set(this.#marks, subscription);
     this.#perform(this.#core.mark(this.#marks));
@@ -99,7 +100,11 @@ export class SharedSubscriptions {
     const patterns = subscription.subjects.filter((one) => one.includes("*"));
     const again = new Set([...this.#routes.overlapping(patterns), ...subscription.subjects]);
     for (const subject of again) {
-      const conflationMs = Math.min(...(this.#conflations.get(subject)?.values() ?? [0]));
+      const sharing = this.#routes.sharing(subject);
+      const conflationMs = sharing.reduce(
+        (shortest, one) => Math.min(shortest, this.#conflations.get(one) ?? 0),
+        Infinity,
+      );
       this.#perform(this.#core.subscribe([subject], { history, conflationMs, replay: true }));
     }
     if (!this.#isOpenTo(subscription)) this.#interrupted.add(subscription);
@@ -148,34 +153,45 @@ export class SharedSubscriptions {
    */
   remove(subscription, subjects) {
     this.release(subscription);
-    const gone = subjects.filter((subject) => this.#forget(subscription, subject));
+    const gone = subjects.filter((subject) => this.#routes.remove(subject, subscription));
     this.#perform(this.#core.unsubscribe(gone));
     for (const subject of subjects) subscription.drop(subject);
     this.#forgetEnded(subscription);
+    this.#joinWithout(gone);
   }
 
   /**
-   * Drop one of the references to a subject; true when it was the last.
+   * Begin the joins again that these subjects, which ended, were to bring messages for.
    *
-   * @param {Subscription} subscription
-   * @param {string} subject
+   * @param {string[]} gone
    */
-  #forget(subscription, subject) {
-    const several = this.#conflations.get(subject);
-    several?.delete(subscription);
-    if (!several?.size) this.#conflations.delete(subject);
-    return this.#routes.remove(subject, subscription);
+  #joinWithout(gone) {
+    for (const subscription of this.#histories.size ? this.#routes.overlapped(gone) : []) {
+      if (!this.#histories.has(subscription)) continue;
+      this.#interrupted.add(subscription);
+      this.#finishing = null;
+    }
+    this.goOn();
   }
 
   /** @param {Subscription} subscription */
   #forgetEnded(subscription) {
-    if (!subscription.subjects.length) this.#forgetJoin(subscription);
+    if (subscription.subjects.length) return;
+    this.#conflations.delete(subscription);
+    this.#forgetJoin(subscription);
   }
 
   /** @param {Subscription} subscription */
   #forgetJoin(subscription) {
     this.#histories.delete(subscription);
     this.#interrupted.delete(subscription);
+  }
+
+  /** @param {string[]} subjects */
+  #hold(subjects) {
+    if (!subjects.length) return;
+    this.#perform(this.#core.hold(subjects));
+    this.interrupt();
   }
 
   /**
@@ -258,11 +274,12 @@ export class SharedSubscriptions {
   refused(subjects, reason) {
     for (const subject of subjects) {
       for (const subscription of this.#routes.named(subject)) {
-        this.#forget(subscription, subject);
+        this.#routes.remove(subject, subscription);
         subscription.refuse(subject, reason);
         this.#forgetEnded(subscription);
       }
     }
+    this.#joinWithout(subjects);
   }
 
   /**
@@ -276,7 +293,10 @@ export class SharedSubscriptions {
     if (joined) joined.started = true;
     if (this.#asked.delete(mark)) this.#ask();
     if (this.#finishing?.mark === mark) {
-      for (const subscription of this.#finishing.joins) this.#forgetJoin(subscription);
+      for (const subscription of this.#finishing.joins) {
+        this.#forgetJoin(subscription);
+        subscription.joined();
+      }
       this.#finishing = null;
     }
     this.#finish();
@@ -302,9 +322,7 @@ export class SharedSubscriptions {
       }
     }
     for (const [subscription, batch] of batches) {
-      if (!subscription.put(batch)) continue;
-      this.#perform(this.#core.hold(this.#routes.hold(subscription)));
-      this.interrupt();
+      if (subscription.put(batch)) this.#hold(this.#routes.hold(subscription));
     }
   }
 }

@@ -38,11 +38,13 @@ export class Subscription {
   /** @type {Set<string>} */
   #unconfirmed;
   /**
-   * What this one was given of each subject since it joined; null when it began alone.
+   * What this one was given of each subject since it joined; null when no join is unfinished.
    *
    * @type {Map<string, {history: string, epoch: number, seq: number}> | null}
    */
   #brought = null;
+  /** The subjects whose snapshot came; null when it wants history. @type {Set<string> | null} */
+  #begun = null;
 
   /**
    * @param {import("./client.js").Client} client
@@ -116,27 +118,43 @@ export class Subscription {
 
   // For the client
 
-  /** Begin beside subscriptions that overlap: nothing is taken before `started`. */
-  join() {
+  /**
+   * Begin beside subscriptions that overlap: nothing is taken before `started`.
+   *
+   * @param {number} history
+   */
+  join(history) {
     this.#brought = new Map();
+    this.#begun = history ? null : new Set();
     this.started = false;
+  }
+
+  /** Note that the join is finished: what the others had before has come. */
+  joined() {
+    this.#brought = this.#begun = null;
   }
 
   /**
    * Return whether a message is for this one, which may have begun after others got it.
    *
+   * What the others missed may come before the snapshot of a join, which is taken all the same: it
+   * has more than that.
+   *
    * @param {MessageEvent} event
    * @param {string} history
    * @param {boolean} repeated
    */
-  wants({ subject, epoch, seq }, history, repeated) {
+  wants({ subject, type, epoch, seq }, history, repeated) {
     if (!this.started) return false;
     if (this.#brought === null || !seq) return !repeated;
     const last = this.#brought.get(subject);
-    if (repeated && last && last.history === history) {
-      if (epoch < last.epoch || (epoch === last.epoch && seq <= last.seq)) return false;
-    }
-    this.#brought.set(subject, { history, epoch, seq });
+    const isSeen =
+      last?.history === history &&
+      (epoch < last.epoch || (epoch === last.epoch && seq <= last.seq));
+    const begun = type === "SNAPSHOT" ? this.#begun : null;
+    if (repeated && isSeen && (begun === null || begun.has(subject))) return false;
+    begun?.add(subject);
+    if (!isSeen) this.#brought.set(subject, { history, epoch, seq });
     return true;
   }
 

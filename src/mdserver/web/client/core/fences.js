@@ -8,8 +8,10 @@
 /** The subscribe commands of one connection whose pong has not come yet. */
 export class Fences {
   #count = 0;
-  /** @type {Map<string, string[]>} */
+  /** @type {Map<string, Set<string>>} */
   #waiting = new Map();
+  /** By subject, the last command whose answer is to come. @type {Map<string, string>} */
+  #newest = new Map();
   /** @type {Set<string>} */
   #marks = new Set();
 
@@ -21,7 +23,8 @@ export class Fences {
   put(command) {
     this.#count += 1;
     const name = `s${this.#count}`;
-    this.#waiting.set(name, command.subjects);
+    this.#waiting.set(name, new Set(command.subjects));
+    for (const subject of command.subjects) this.#newest.set(subject, name);
     return [
       { ...command, id: name },
       { op: "ping", t: name },
@@ -34,7 +37,33 @@ export class Fences {
    * @param {unknown} id
    */
   subjects(id) {
-    return (typeof id === "string" && this.#waiting.get(id)) || [];
+    return typeof id === "string" ? [...(this.#waiting.get(id) ?? [])] : [];
+  }
+
+  /**
+   * Return whether a refusal is about the newest subscription to a subject.
+   *
+   * `id` is that of the refusal; one without it is about none of those that wait. What is refused is
+   * not confirmed by the pong.
+   *
+   * @param {string} subject
+   * @param {unknown} id
+   */
+  refused(subject, id) {
+    if (typeof id === "string") this.#waiting.get(id)?.delete(subject);
+    const newest = this.#newest.get(subject);
+    this.allowed(subject, id);
+    return newest === undefined || newest === id;
+  }
+
+  /**
+   * Note that the server allows a subscription: what ends it from now on comes unasked.
+   *
+   * @param {string} subject
+   * @param {unknown} id
+   */
+  allowed(subject, id) {
+    if (id !== undefined && this.#newest.get(subject) === id) this.#newest.delete(subject);
   }
 
   /**
@@ -68,6 +97,7 @@ export class Fences {
   passed(t) {
     const subjects = this.subjects(t);
     this.#waiting.delete(/** @type {string} */ (t));
+    for (const subject of subjects) this.allowed(subject, t);
     return subjects;
   }
 }

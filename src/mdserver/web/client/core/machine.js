@@ -800,8 +800,10 @@ export class ClientCore {
       const again = this.subscriptions.replays(subject);
       for (const command of again) this.#subscribe(command);
       if (!again.length) this.#singleDone(subject);
+    } else if (status === "SUBSCRIBE_ALLOW") {
+      this.#fences.allowed(subject, event.id);
     } else if (status === "SUBSCRIBE_DENY") {
-      this.#refuse([subject], event.reason || "the subscription was refused");
+      this.#refuse(subject, event.id, event.reason || "the subscription was refused");
     }
   }
 
@@ -846,7 +848,7 @@ export class ClientCore {
       for (const result of results) this.#published(result);
     } else if (subjects.length === 1) {
       this.#notify("SUBSCRIBE_DENY", { info: reason, subject: subjects[0] });
-      this.#refuse(subjects, reason);
+      this.#refuse(subjects[0], id, reason);
     } else {
       this.#notify("ERROR", { info: `${code}: ${reason}` });
     }
@@ -888,12 +890,19 @@ export class ClientCore {
   }
 
   /**
-   * @param {string[]} subjects
+   * Drop a subscription, unless the refusal is about an earlier one of the same subject.
+   *
+   * What is paused or held will be asked for again, and then be refused again.
+   *
+   * @param {string} subject
+   * @param {unknown} id
    * @param {string} reason
    */
-  #refuse(subjects, reason) {
-    const gone = this.subscriptions.remove(subjects);
-    if (gone.length) this.#emit({ kind: "refused", subjects: gone, reason });
+  #refuse(subject, id, reason) {
+    const isNewest = this.#fences.refused(subject, id);
+    if (!isNewest || this.paused || !this.subscriptions.isTaken(subject)) return;
+    this.subscriptions.remove([subject]);
+    this.#emit({ kind: "refused", subjects: [subject], reason });
   }
 
   #publishReady() {
