@@ -140,8 +140,9 @@ export class Routes {
   hold(subscription) {
     return this.overlapping(subscription.subjects).filter((subject) => {
       const full = this.#slow.get(subject) ?? new Set();
+      const isNew = !full.size;
       this.#slow.set(subject, full.add(subscription));
-      return full.size === 1;
+      return isNew;
     });
   }
 
