@@ -231,13 +231,17 @@ class Checker:
         subjects that no member has a number of.
         """
         for subject in subjects:
+            if self.expires:
+                # What comes depends on what was forgotten: a run goes on until nothing seems lost.
+                lost = self._unseen(client, subject, self._newest_acked())
+                if lost is not None:
+                    return lost
+                continue
             history, _, seq = positions.get(subject, ("", 0, 0))
-            if history != current and (self.expires or subject in unknown):
-                # The subject was forgotten or lost, so nothing of this id comes. Else its snapshot
-                # does, and the run goes on until then.
-                history, seq = "", 0
-            if not history and (self.expires or not self.majority_kept):
-                continue  # what was acknowledged may be gone with its history, or by its age
+            if history != current and subject in unknown:
+                history = ""  # nothing of this id comes; else a snapshot does
+            if not history and not self.majority_kept:
+                continue  # what was acknowledged may be gone with its history
             newest = max(
                 (
                     newest
@@ -246,8 +250,6 @@ class Checker:
                 ),
                 default=0,
             )
-            if self.expires:
-                seq = max(seq, self.views.get((client, subject), View()).missing)
             if seq < newest:
                 return f"{client} is at {seq} of {newest} of {subject}"
         return None
@@ -291,27 +293,36 @@ class Checker:
                 )
 
     def _lost(self) -> None:
-        newest: dict[tuple[str, str], Acked] = {}
-        for acked in self.acked.values():
-            known = newest.get((acked.history, acked.subject))
-            if known is None or known.seq < acked.seq:
-                newest[acked.history, acked.subject] = acked
+        newest = self._newest_acked()
         for settled in self.settled:
-            view = self.views.get((settled.client, settled.subject), View())
-            last = newest.get((view.history, settled.subject))
-            if view.fresh and self.majority_kept:
-                last = next((a for (_, s), a in newest.items() if s == settled.subject), None)
-            covered = 0 if view.fresh else view.seq
-            if self.expires:
-                covered = max(covered, view.missing)
-                if not view.seq and not view.missing:
-                    continue  # it had no position to come back with
-            if last is not None and covered < last.seq:
-                self._violate(
-                    "lost",
-                    f"{settled.client} ended at {view.seq} of {settled.subject}, "
-                    f"{last.publication} at {last.seq} was acked",
-                )
+            lost = self._unseen(settled.client, settled.subject, newest)
+            if lost is not None:
+                self._violate("lost", lost)
+
+    def _newest_acked(self) -> dict[tuple[str, str], Acked]:
+        """Return what was acknowledged last, by history and subject."""
+        return {
+            numbered: self.acked[(*numbered, seq)] for numbered, seq in self.newest.items() if seq
+        }
+
+    def _unseen(
+        self, client: str, subject: str, newest: Mapping[tuple[str, str], Acked]
+    ) -> str | None:
+        """Return what a client had to see of a subject and has not seen; None if there is none."""
+        view = self.views.get((client, subject), View())
+        last = newest.get((view.history, subject))
+        if view.fresh and self.majority_kept:
+            last = next((a for (_, about), a in newest.items() if about == subject), None)
+        covered = 0 if view.fresh else view.seq
+        if self.expires:
+            covered = max(covered, view.missing)
+            if not view.seq and not view.missing:
+                return None  # it had no position to come back with
+        if last is None or covered >= last.seq:
+            return None
+        return (
+            f"{client} ended at {view.seq} of {subject}, {last.publication} at {last.seq} was acked"
+        )
 
     def _real_time(self, alike: list[Acked]) -> None:
         """Going back from the end: nothing before was published after something behind was acked.

@@ -292,15 +292,25 @@ def test_a_history_is_the_same_after_it_was_written_as_lines() -> None:
         event_of('{"event": "Published", "at": "soon", "publication": "p", "subject": "/s"}')
 
 
-def test_a_client_of_a_forgotten_subject_is_behind_only_in_the_history_that_it_is_told_of() -> None:
-    """What another id numbered cannot come any more, and an empty subject has no snapshot."""
-    seen = {"/a/b": ("before", 1, 3)}
+def test_if_subjects_are_forgotten_a_client_is_behind_as_long_as_something_seems_lost() -> None:
     checker = Checker(majority_kept=False, expires=True)
-    checker.newest = {("before", "/a/b"): 5, ("h", "/a/b"): 9}
-    assert checker.behind("c", "h", seen, ["/a/b"]) is None
-    assert checker.behind("c", "before", seen, ["/a/b"]) == "c is at 3 of 5 of /a/b"
-    checker.expires = False
-    assert checker.behind("c", "h", seen, ["/a/b"]) == "c is at 3 of 5 of /a/b"
+    numbers = range(1, 6)
+    for number in numbers:
+        checker.see(published(number, f"p{number}", number))
+        checker.see(acked(10 + number, f"p{number}", number))
+
+    def behind() -> str | None:
+        return checker.behind("c", "h", {}, ["/a/b"])
+
+    assert behind() is None, "it has no position to come back with"
+    checker.see(delivered(20, "p3", 3))
+    assert behind() == "c ended at 3 of /a/b, p5 at 5 was acked"
+    checker.see(Gap(21, "c", "/a/b", 4))
+    assert behind() == "c ended at 3 of /a/b, p5 at 5 was acked"
+    checker.see(Gap(22, "c", "/a/b", 5))
+    assert behind() is None
+    checker.see(Gap(23, "c", "/a/b", 0))
+    assert behind() is None, "what another id numbered cannot come any more"
 
 
 def test_of_a_subject_that_went_with_a_majority_nothing_comes() -> None:
