@@ -7,6 +7,7 @@ outnumber the others.
 """
 
 import heapq
+from collections.abc import Container
 
 import msgspec
 
@@ -100,6 +101,17 @@ class Conflation:
         if len(self._ends) > 2 * len(self._windows) + _STALE_SLACK:
             self._ends = [end for end in self._ends if end[2] in self._windows]
             heapq.heapify(self._ends)
+
+    def release(
+        self, subscription: Subscription, recovered: Container[str], out: list[Output]
+    ) -> None:
+        """Send what is held back for a subscription that another one replaces.
+
+        The other one recovers some subjects from positions before that: of these nothing is sent.
+        """
+        windows = self._windows.pop(subscription, {})
+        rest = {subject: one for subject, one in windows.items() if subject not in recovered}
+        _send(subscription, rest, out)
 
     def flush(self, out: list[Output]) -> None:
         """Send everything that is held back."""

@@ -88,7 +88,7 @@ class Subscriptions:
                 continue
             denial = self._denial(session, subject, pattern, verdict)
             if denial is not None:
-                deny(session, subject, denial, out, command.id)
+                self._refuse(session, subject, denial, now, out, command.id)
                 if self._settings.audit_access:
                     log = session_log(
                         ACCESS, "subscribe-denied", session, now, subject=subject, reason=denial
@@ -97,7 +97,7 @@ class Subscriptions:
                 continue
             conflation = floored(command.conflation_ms)
             subscription = Subscription(session, subject, pattern, conflation, now)
-            self._add(subscription, now, out)
+            self._add(subscription, command, now, out)
             accepted.append(subscription)
             self._log_subscription(subscription, command, now, out)
         if accepted:
@@ -125,11 +125,16 @@ class Subscriptions:
             return f"A session has at most {limit} patterns: end others first."
         return None
 
-    def _add(self, subscription: Subscription, now: int, out: list[Output]) -> None:
+    def _add(
+        self, subscription: Subscription, command: Subscribe, now: int, out: list[Output]
+    ) -> None:
         session = subscription.session
         held = session.subscriptions.get(subscription.subject)
         if held is not None:
             subscription.renews = held.renews or held.catch_up_state is CatchUpState.LIVE
+            if not isinstance(command, Resume):
+                # No snapshot brings messages that were not retained.
+                self._conflation.release(held, command.positions or {}, out)
             self._drop_pending(held)
         elif self._settings.presence:
             out.append(presence_log("join", session, subscription.subject, now))
@@ -264,11 +269,23 @@ class Subscriptions:
         self, session: Session, subject: str, reason: str, now: int, out: list[Output]
     ) -> None:
         """End a subscription whose right is gone, and tell the client why."""
-        subscription = session.subscriptions.get(subject)
-        if subscription is not None:
-            owed = self._end(subscription, now, out)
-            deny(session, subject, reason, out)
-            self._catch_up.hand_over(session, owed, now, out)
+        if subject in session.subscriptions:
+            self._refuse(session, subject, reason, now, out)
+
+    def _refuse(
+        self,
+        session: Session,
+        subject: str,
+        reason: str,
+        now: int,
+        out: list[Output],
+        id: str | int | None = None,  # noqa: A002 - the name on the wire
+    ) -> None:
+        """Refuse a subscription, and end the one that there is."""
+        held = session.subscriptions.get(subject)
+        owed = {} if held is None else self._end(held, now, out)
+        deny(session, subject, reason, out, id)
+        self._catch_up.hand_over(session, owed, now, out)
 
     def rights_changed(self, session: Session, now: int, out: list[Output]) -> None:
         """End the subscriptions that the rights of a session no longer allow."""
