@@ -27,7 +27,7 @@ from mdserver.client.waiting import ClientStanding
 from mdserver.codec.encoding import message_event
 from mdserver.codec.json_form import JSON, JsonClient
 from mdserver.core.entitlement import Policy
-from mdserver.core.events import Delivery
+from mdserver.core.events import Delivery, MessageEvent
 from mdserver.core.inputs import Authorized, Denied, Grants
 from mdserver.core.message import Entry, MessageType, Publication
 from mdserver.core.outputs import Authorize, Deliver, Disconnect, Output, Send
@@ -554,6 +554,35 @@ def test_a_join_beside_a_full_subscription_waits_for_it() -> None:
     it.exchange()
     it.publish("/a/2", ["y"])
     it.teardown()
+
+
+def test_a_full_subscription_of_which_a_subject_ends_is_held_again() -> None:
+    it = machine(everything=False)
+    it.subscribe(["/a/1", "/a/2"], room=2)
+    it.exchange()
+    reader = it.readers[0]
+    for times in range(2):
+        it.publish("/a/2", ["x"])
+        it.publish("/a/2", ["y"])
+        it.exchange()
+        assert it.shared.held(reader.subscription)
+        if not times:
+            it.end(0, whole=False)
+            it.exchange()
+    assert reader.subscription.subjects == ["/a/2"]
+
+
+@pytest.mark.parametrize("later", ["aaa", "zzz"])
+def test_a_join_gets_what_comes_under_another_history_id_whatever_that_is(later: str) -> None:
+    it = machine()
+    subscription = Subscription(it.shared, ["/a/1"], 10)
+    subscription.join(history=5)
+    subscription.started = True
+    event = MessageEvent(subject="/a/1", type=MessageType.HISTORICAL, epoch=1, seq=7)
+    assert subscription.wants(event, "mmm", repeated=True)
+    assert not subscription.wants(event, "mmm", repeated=True)
+    assert subscription.wants(event, later, repeated=True)
+    assert not subscription.wants(event, later, repeated=True)
 
 
 def test_a_join_is_not_finished_by_the_answer_to_an_earlier_question() -> None:

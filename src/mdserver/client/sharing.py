@@ -20,9 +20,8 @@ that the others have had before. The states of a join:
 - FINISHED: everything that precedes live messages has come.
 - INTERRUPTED: a new connection, a pause or a full buffer may have kept messages from the
   subscription, or a subject that was to bring some has ended, so the answers to earlier pings prove
-  nothing. The join starts over. A subscription
-  that had started goes on taking messages, and drops those that it got before, so nothing is
-  delivered twice.
+  nothing. The join starts over. A subscription that had started goes on taking messages, and drops
+  those that it got before, so nothing is delivered twice.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,7 +41,8 @@ class SharedSubscriptions:
 
     `perform` carries out outputs of the core; `clock` returns the time in ns; `standing` wakes the
     tasks that wait. `interruptions` counts the events that may keep messages from a subscription
-    for a while: a new connection, a pause, or a full buffer.
+    for a while, or take the place of an earlier command: a new connection, a pause, a full buffer,
+    or a join.
 
     The core gets the marks of this class as negative numbers, which tells them from the marks of
     receipts.
@@ -198,6 +198,7 @@ class SharedSubscriptions:
 
     def release(self, subscription: Subscription) -> None:
         """Receive the messages of a subscription again, which has room for them."""
+        subscription.released()
         self._perform(self._core.release(self._routes.release(subscription)))
         self.go_on()
         self.standing.changed()
@@ -227,8 +228,8 @@ class SharedSubscriptions:
         """Wait until a subscription has got everything that precedes its live messages.
 
         The answer of the server counts only if nothing kept messages from the subscription after
-        the question: no full buffer, no pause and no new connection. Otherwise ask again. Raises
-        what `ClientStanding.wait_until` raises.
+        the question: no full buffer, no pause, no new connection and no join. Otherwise ask again.
+        Raises what `ClientStanding.wait_until` raises.
         """
         answered = False
         while not answered:

@@ -44,7 +44,9 @@ class Subscription:
         self._mailbox: Mailbox[Message] = Mailbox(shared.standing.require_place)
         self._buffer_messages = buffer_messages
         self._unconfirmed = dict.fromkeys(subjects)
-        self._brought: dict[str, tuple[str, int, int]] | None = None  # None: no join is unfinished
+        self._brought: dict[str, tuple[str, tuple[int, int]]] | None = (
+            None  # None: no join is unfinished
+        )
         self._begun: dict[str, None] | None = None  # None: wants history, not snapshots
         self.started = True
         self._held = False
@@ -84,7 +86,6 @@ class Subscription:
     def _make_room(self) -> None:
         """Release the subscription if it is held and at least half of its buffer is free."""
         if self._held and len(self._mailbox) * 2 <= self._buffer_messages:
-            self._held = False
             self._shared.release(self)
 
     async def confirmed(self) -> None:
@@ -136,14 +137,16 @@ class Subscription:
             return False
         if self._brought is None or not event.seq:
             return not repeated
-        here, subject = (history, event.epoch, event.seq), event.subject
-        seen = self._brought.get(subject, (history, 0, 0))
+        here, subject = (event.epoch, event.seq), event.subject
+        numbered, newest = self._brought.get(subject, ("", here))
+        is_seen = numbered == history and here <= newest
         begun = self._begun if event.type is MessageType.SNAPSHOT else None
-        if repeated and here <= seen and (begun is None or subject in begun):
+        if repeated and is_seen and (begun is None or subject in begun):
             return False
         if begun is not None:
             begun[subject] = None
-        self._brought[subject] = max(here, seen) if seen[0] == history else here
+        if not is_seen:
+            self._brought[subject] = history, here
         return True
 
     def put(self, messages: list[Message]) -> bool:
@@ -153,6 +156,10 @@ class Subscription:
             return False
         self._held = True
         return True
+
+    def released(self) -> None:
+        """Note that nothing is held for this subscription any more."""
+        self._held = False
 
     def rest(self) -> list[Message]:
         """Return the messages that are left once the client was left; never waits.

@@ -16,7 +16,7 @@ committed, because the next number depends on the tail as well: `apply` takes an
   only, and those of numbers that are not committed never, since any of these may be taken back.
 - Publishers that are idle for long are forgotten (`mdserver.cluster.forgetting`), by entries of the
   log, so that all members forget the same ones at the same place; and if there are too many, those
-  of whoever has the most (`mdserver.cluster.owners`).
+  of the owner that has the most (`mdserver.cluster.owners`).
 """
 
 import enum

@@ -1,4 +1,4 @@
-"""The owners of a table of publishers, so that who adds many forgets its own first.
+"""The owners of a table of publishers, so that an owner of many loses its own first.
 
 A client chooses how many publishers it is: names, series of numbers, idempotency keys. A table that
 has no room would forget others in favour of them if it looked at nothing but who published last. So

@@ -200,6 +200,7 @@ export class SharedSubscriptions {
    * @param {Subscription} subscription
    */
   release(subscription) {
+    subscription.released();
     this.#perform(this.#core.release(this.#routes.release(subscription)));
     this.goOn();
   }

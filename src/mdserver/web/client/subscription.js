@@ -174,6 +174,11 @@ export class Subscription {
     return true;
   }
 
+  /** Note that nothing is held for this subscription any more. */
+  released() {
+    this.#held = false;
+  }
+
   /**
    * Throw this where the next message would come.
    *
@@ -251,7 +256,6 @@ export class Subscription {
 
   #makeRoom() {
     if (this.#held && this.#waiting * 2 <= this.#bufferMessages) {
-      this.#held = false;
       this.#client.release(this);
     }
   }
