@@ -483,11 +483,13 @@ class Chaos:
             }
         if plan.seconds >= WHOLE_S and not plan.standard:  # it has a new history after each of them
             wanted |= {
-                "publications acknowledged as a repeat": coverage["acked as a repeat"],
                 "recoveries": coverage["recovered"],
                 "acknowledged messages compared": coverage["acknowledged and compared"],
                 "members asked for what they promised": self.witness.looked,
             }
+            # Who publishes a few a second has hardly any on their way when a connection ends.
+            if plan.ahead or plan.seconds >= 2 * WHOLE_S:
+                wanted["publications acknowledged as a repeat"] = coverage["acked as a repeat"]
         return [f"vacuous: too few {what}" for what, count in wanted.items() if not count]
 
 
