@@ -230,13 +230,12 @@ class Checker:
         `current` is the history id under which the client is numbered now, `unknown` are the
         subjects that no member has a number of.
         """
+        if self.expires:
+            # What comes depends on what was forgotten: a run goes on until nothing seems lost.
+            acked = self._newest_acked()
+            unseen = (self._unseen(client, subject, acked) for subject in subjects)
+            return next((lost for lost in unseen if lost is not None), None)
         for subject in subjects:
-            if self.expires:
-                # What comes depends on what was forgotten: a run goes on until nothing seems lost.
-                lost = self._unseen(client, subject, self._newest_acked())
-                if lost is not None:
-                    return lost
-                continue
             history, _, seq = positions.get(subject, ("", 0, 0))
             if history != current and subject in unknown:
                 history = ""  # nothing of this id comes; else a snapshot does

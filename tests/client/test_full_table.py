@@ -16,15 +16,13 @@ import trio
 from websockets.sync.client import ClientConnection, connect
 
 from mdserver.client import Client
-from mdserver.cluster.node import Node
 from mdserver.cluster.settings import alone
 from mdserver.core.entitlement import Policy
-from mdserver.core.inputs import Authorized, Grants
-from mdserver.core.outputs import Authorize
 from mdserver.core.settings import BrokerSettings
 from mdserver.limits import PUBLISHER_SERIES_NUMBERS, PUBLISHERS_MAX
 from mdserver.server.http.router import Router
 from mdserver.server.server import Server
+from tests.client.judged import Judged
 from tests.live import live_server
 from tests.server.serving import serving
 
@@ -32,20 +30,13 @@ MOST = 40
 MANY = 3 * MOST
 
 
-class Judged(Node):
-    """A node that knows few publishers, and takes the token for the user."""
+class Small(Judged):
+    """A node that knows few publishers."""
 
     def __init__(self) -> None:
         settings = BrokerSettings(policy=Policy.ASK, groups=1)
         few = attrs.evolve(alone(settings.member), publishers_max=MOST)
         super().__init__(settings, secrets.SystemRandom(), few)
-
-    def step(self, input: Any, now: int) -> Any:  # noqa: A002
-        out = super().step(input, now)
-        for ask in [one for one in out if isinstance(one, Authorize)]:
-            grants = Grants(("/**",), ("/**",), None, ask.token)
-            out = [*out, *super().step(Authorized(ask.request, grants), now)]
-        return [one for one in out if not isinstance(one, Authorize)]
 
 
 async def names(server: Server) -> None:
@@ -91,7 +82,7 @@ async def test_a_user_that_adds_many_has_no_other_one_forgotten(
     flood: Callable[[Server], Awaitable[None]],
 ) -> None:
     with trio.fail_after(60):
-        node = Judged()
+        node = Small()
         async with serving(node=node, handler=Router()) as server:
             for again in (False, True):
                 async with Client(server.urls, token="ann", publisher="feed") as client:

@@ -9,12 +9,10 @@ import pytest
 import trio
 
 from mdserver.client import Client, ReconnectSettings, StoppedError
-from mdserver.cluster.node import Node
 from mdserver.core.entitlement import Policy
-from mdserver.core.inputs import Authorized, Grants
-from mdserver.core.outputs import Authorize
 from mdserver.core.settings import BrokerSettings
 from mdserver.server.http.router import Router
+from tests.client.judged import Judged
 from tests.live import live_server
 from tests.server.serving import serving
 
@@ -101,17 +99,6 @@ async def test_a_server_that_lost_its_secret_gives_another_identity(tmp_path: Pa
                 assert client.publisher != before
                 assert client.publisher is not None
                 assert client.publisher.endswith("/feed")
-
-
-class Judged(Node):
-    """A node whose judge takes the token for the user."""
-
-    def step(self, input: Any, now: int) -> Any:  # noqa: A002
-        out = super().step(input, now)
-        for ask in [one for one in out if isinstance(one, Authorize)]:
-            grants = Grants(("/**",), ("/**",), None, ask.token)
-            out = [*out, *super().step(Authorized(ask.request, grants), now)]
-        return [one for one in out if not isinstance(one, Authorize)]
 
 
 async def test_a_user_goes_on_by_the_name_alone() -> None:
