@@ -201,8 +201,11 @@ test-server: $(VENV)/.dev $(SITE)/.done $(CLIENT)/node_modules/.package-lock.jso
 build/classes/spark.jsa: $(VENV)/.dev
 	$(BIN)/python -m tests.pipeline.class_archive $(CURDIR)/$@
 
-test-pipeline: $(VENV)/.dev browser try-jars build/classes/spark.jsa ## the tests of pipeline and Kafka engine, with Spark and a broker
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/kafka tests/pipeline -m "not soak"
+# The archive of classes is made beside the first tests, which are about Kafka and need no Spark.
+test-pipeline: $(VENV)/.dev browser try-jars ## the tests of pipeline and Kafka engine, with Spark and a broker
+	$(MAKE) --no-print-directory build/classes/spark.jsa & \
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/kafka tests/pipeline -m "not soak"; \
+	status=$$?; wait; exit $$status
 
 test-again: ## the tests that failed in the run before, once more, one at a time
 	$(BIN)/python -m pytest -q --last-failed --last-failed-no-failures none

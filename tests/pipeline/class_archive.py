@@ -27,9 +27,11 @@ def main(file: Path) -> None:
     except requirements.PipelineError as error:
         print(f"NO ARCHIVE OF CLASSES, so tests of the pipeline start slowly: {error}")
         return
-    file.unlink(missing_ok=True)
     file.parent.mkdir(parents=True, exist_ok=True)
-    os.environ[JVM_VARIABLE] = f"{QUICK_JVM} -XX:ArchiveClassesAtExit={file}"
+    # Tests run meanwhile: none of their JVMs is to find a file that is not whole.
+    made = file.with_name(f"{file.name}.new")
+    made.unlink(missing_ok=True)
+    os.environ[JVM_VARIABLE] = f"{QUICK_JVM} -XX:ArchiveClassesAtExit={made}"
     spark = session.start("classes")
     with tempfile.TemporaryDirectory() as folder:
         journal, tables = Path(folder) / "journal", Path(folder) / "tables"
@@ -39,6 +41,7 @@ def main(file: Path) -> None:
     spark.stop()
     jvm.stdin.close()  # the JVM ends when its standard input does
     jvm.wait(DUMP_TIMEOUT_S)
+    made.replace(file)
 
 
 if __name__ == "__main__":

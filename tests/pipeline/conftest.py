@@ -29,7 +29,7 @@ QUICK_TO_START = {"spark.sql.codegen.wholeStage": "false"}
 settings of users."""
 
 CLASSES = JARS.parent / "classes" / "spark.jsa"
-"""What `class_archive` makes before the tests."""
+"""What `class_archive` makes. A JVM that starts before it is there does without it, in silence."""
 JVM_VARIABLE = "SPARK_SUBMIT_OPTS"
 """Not a folder of Spark's settings: that would be a folder on the path of classes, and a JVM with
 one that is not empty uses no archive of classes."""
@@ -38,9 +38,7 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -Xlog:disable"
 the processor time. Nothing is logged of an archive of classes that does not fit."""
 
 # Before the first session: Spark reads it when its JVM starts, also in processes of tests.
-os.environ.setdefault(
-    JVM_VARIABLE, QUICK_JVM + (f" -XX:SharedArchiveFile={CLASSES}" if CLASSES.exists() else "")
-)
+os.environ.setdefault(JVM_VARIABLE, f"{QUICK_JVM} -XX:SharedArchiveFile={CLASSES}")
 
 
 def cannot_run(reason: object) -> NoReturn:

@@ -45,7 +45,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("point", "status", "batches"),
     [
-        ("before the commit", -signal.SIGKILL, 1),
+        pytest.param("before the commit", -signal.SIGKILL, 1, marks=pytest.mark.soak),
         ("between two tables", -signal.SIGKILL, 1),
         ("after the commit", -signal.SIGKILL, 2),
         ("while compacting", -signal.SIGKILL, 2),

@@ -120,7 +120,7 @@ def crash(*_: Any) -> None:
         (StepPublisher, "publish", deriving.EMBEDDED),
         (delta, "append_rows", deriving.EMBEDDED),
         (StepLog, "published", deriving.EMBEDDED),
-        (StepLog, "append", deriving.EngineChoice(2)),
+        pytest.param(StepLog, "append", deriving.EngineChoice(2), marks=pytest.mark.soak),
         pytest.param(StepPublisher, "publish", deriving.EngineChoice(2), marks=pytest.mark.soak),
     ],
     ids=[

@@ -107,7 +107,10 @@ def has_java(pid: int) -> bool:
     return any(Path(f"/proc/{child}/comm").read_text().strip() == "java" for child in children)
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, -15, marks=pytest.mark.soak)],
+)
 def test_while_it_archives(tmp_path: Path, number: signal.Signals, status: int) -> None:
     with archiving(tmp_path) as process:
         assert process.stdout is not None

@@ -80,6 +80,7 @@ def test_an_audit_writes_verdicts_and_a_page(spark: Any, archive: Path) -> None:
     assert [(row["kind"], row["subscriber"], row["seq_lo"]) for row in rows] == [("gap", "ann", 10)]
 
 
+@pytest.mark.soak
 def test_a_rollup_prints_what_it_did(archive: Path) -> None:
     run = mdserver("pipeline", "rollup", "--tables", str(archive / "tables"), "--format", "json")
     assert run.returncode == 0, run.stderr

@@ -92,6 +92,7 @@ def test_a_kill_and_a_restart(
     assert len({row["src_pos"] for row in aside}) == BATCHES
 
 
+@pytest.mark.soak
 def test_checkpoints_by_a_uri_of_spark(
     spark: Any, kafka: LiveKafka, tmp_path: Path, remote: RemoteTables
 ) -> None:
