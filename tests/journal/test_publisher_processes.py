@@ -1,6 +1,7 @@
 """`mdserver pub --stdin` of many lines while servers with a journal are killed or told to end."""
 
 import http.client
+import os
 import signal
 import subprocess
 import sys
@@ -145,6 +146,36 @@ def test_seeds_start_again_after_all_were_killed_in_mid_stream(tmp_path: Path) -
     # A member that was behind the others may have been given its cache instead of the messages.
     journals = [tmp_path / f"journal-{index}" for index in range(3)]
     assert contents(*journals) == published
+
+
+def test_rows_that_were_on_the_disk_before_their_log_are_not_written_again(tmp_path: Path) -> None:
+    """A kill between the two leaves a member with them, and others give it the messages again."""
+    folder = tmp_path / "journal-2"
+
+    def published(cluster: LiveCluster, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            assert cluster.produce(0, "/a/b", str(number))
+        for address in cluster.clients:
+            wait_until(lambda a=address: newest(a) == numbers[-1], f"every line at {address}")
+
+    with LiveCluster(tmp_path, 3, settings=commit_settings(tmp_path)) as cluster:
+        for index in range(3):
+            cluster.wait_ready(index, TIMEOUT_S)
+        published(cluster, range(1, 11))
+        (log,) = (folder / "log").glob("*.open")
+        size = log.stat().st_size
+        published(cluster, range(11, 21))
+        # All end: a coordinator that has this member's acks would not take the shorter log.
+        for index in range(3):
+            cluster.kill(index)
+        os.truncate(log, size)
+        for index in range(3):
+            cluster.start(index)
+        for index in range(3):
+            cluster.wait_ready(index, TIMEOUT_S)
+        published(cluster, range(21, 31))
+        cluster.stop(2)
+        assert contents(folder) == [str(number) for number in range(1, 31)]
 
 
 @pytest.mark.parametrize("fsync", ["commit", "interval"])

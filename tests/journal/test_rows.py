@@ -1,6 +1,7 @@
 """Rows of the journal say what the entry said."""
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 from zlib import crc32
 
@@ -8,7 +9,7 @@ import msgspec
 import pytest
 
 from mdserver.core.message import Entry, Publication, Qos, checksum
-from mdserver.journal.rows import MessageRow, Tail, message_row, written
+from mdserver.journal.rows import CommittedEnd, MessageRow, Tail, message_row, written
 from mdserver.journal.segments import Segment
 from mdserver.limits import NS_PER_S
 
@@ -69,22 +70,35 @@ class Rows:
         self.segments: list[Segment] = []
         self.read: list[int] = []
 
-    def add(self, modified: int, *rows: tuple[int, int]) -> None:
+    def add(self, modified: int, *rows: tuple[int, int], history: str = "h") -> None:
         """A segment with a row for each (group, seq)."""
         number = len(self.segments) + 1
         path = self.folder / f"seg-{number:012d}.jsonl"
         lines = [
             msgspec.json.encode(
-                message_row(Entry(1, seq, Publication(f"/g/{group}", b"x")), group, "h", "n", NOW)
+                message_row(
+                    Entry(1, seq, Publication(f"/g/{group}", b"x")), group, history, "n", NOW
+                )
             )
             for group, seq in rows
         ]
         path.write_bytes(b"".join(line + b"\n" for line in [b"{torn", *lines]))
         self.segments.append(Segment(number, path, path.stat().st_size, modified))
 
-    def written(self, time: int, *places: tuple[int, int], reread: int = 0) -> set[tuple[int, int]]:
+    def written(
+        self,
+        time: int,
+        *places: tuple[int, int],
+        committed: Mapping[int, int] | None = None,
+        reread: int = 0,
+    ) -> set[tuple[int, int]]:
+        """What has a row, of places and of what is beyond `committed` (group -> last number)."""
         wanted = {(f"/g/{group}", 1, seq): Tail(group, time) for group, seq in places}
-        found = written(self.segments, wanted, reread)
+        ends = {
+            group: CommittedEnd("h", {f"/g/{group}": seq} if seq else {}, 0)
+            for group, seq in (committed or {}).items()
+        }
+        found = written(self.segments, wanted, ends, reread)
         return {(int(subject.removeprefix("/g/")), seq) for subject, _, seq in found}
 
 
@@ -125,3 +139,38 @@ def test_without_uncommitted_entries_nothing_is_read(tmp_path: Path) -> None:
     rows.add(9 * MINUTE, (1, 1))
     rows.segments[0].path.unlink()
     assert rows.written(0) == set()
+
+
+def test_rows_beyond_the_log_are_found_in_the_last_segments(tmp_path: Path) -> None:
+    rows = Rows(tmp_path)
+    rows.add(1 * MINUTE, (1, 1), (2, 1))
+    rows.add(2 * MINUTE, (1, 2), (2, 2))
+    rows.add(3 * MINUTE, (2, 3), (1, 3))
+    rows.add(4 * MINUTE, (3, 1), (1, 4))
+    rows.segments[0].path.unlink()
+    committed = {1: 2, 2: 2, 3: 0}
+    found = {(2, 3), (1, 3), (3, 1), (1, 4)}
+    assert rows.written(0, committed=committed, reread=1 << 20) == found
+
+
+def test_no_more_than_a_bounded_rest_is_looked_at_for_rows_beyond_the_log(tmp_path: Path) -> None:
+    rows = Rows(tmp_path)
+    rows.add(1 * MINUTE, (1, 1))
+    rows.add(2 * MINUTE, (1, 2))
+    assert rows.written(0, committed={1: 0}, reread=rows.segments[1].size_bytes) == {(1, 2)}
+
+
+def test_rows_of_another_history_are_not_those_of_the_log(tmp_path: Path) -> None:
+    rows = Rows(tmp_path)
+    rows.add(1 * MINUTE, (1, 7), history="before")
+    rows.add(2 * MINUTE, (1, 1), (1, 2))
+    assert rows.written(0, committed={1: 1}, reread=1 << 20) == {(1, 2)}
+
+
+def test_a_row_of_what_replaces_the_uncommitted_end_is_found(tmp_path: Path) -> None:
+    """The log ends with an entry that lost its place to one of which there is a row already."""
+    rows = Rows(tmp_path)
+    rows.add(1 * MINUTE, (1, 1), (1, 2))
+    replaced = {("/g/1", 0, 2): Tail(1, NOW)}
+    end = {1: CommittedEnd("h", {"/g/1": 1}, 0)}
+    assert written(rows.segments, replaced, end) == {("/g/1", 1, 2)}

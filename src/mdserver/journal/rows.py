@@ -125,6 +125,24 @@ class RowPlace(msgspec.Struct, frozen=True):
     epoch: int
     seq: int
     group: int = -1
+    history: str = ""
+
+
+@frozen
+class CommittedEnd:
+    """How far the log of a group is committed as a start found it, under which history id.
+
+    `numbering` has the last committed number of each subject; the others are at or below `floor`.
+    """
+
+    history: str
+    numbering: Mapping[str, int]
+    floor: int
+
+    def lacks(self, row: RowPlace) -> bool:
+        """Return whether the row's message is none of the log's committed ones."""
+        known = self.numbering.get(row.subject, self.floor)
+        return row.history == self.history and row.seq > known
 
 
 _place = msgspec.json.Decoder(RowPlace)
@@ -133,34 +151,50 @@ _place = msgspec.json.Decoder(RowPlace)
 def written(
     segments: Sequence[Segment],
     places: Mapping[Place, Tail],
+    ends: Mapping[int, CommittedEnd],
     reread_bytes_max: int = limits.JOURNAL_REREAD_BYTES_MAX,
 ) -> set[Place]:
-    """Return which of these messages, the uncommitted ends of all groups, have a row already.
+    """Return which messages that the logs do not hold as committed have a row already.
 
-    `segments` are in the order of their numbers. A group's rows are in the order of its log. So in
-    the segments before one that has a row of another message of the group there is none of its end,
-    and these are not read. That holds whatever clocks said. Of groups for which no such row is
-    found, segments are read on that were finished after the oldest publication; and others, in case
-    a clock was set back, as long as all that was read is less than `reread_bytes_max`. Raises
-    OSError.
+    `places` are the uncommitted ends of all groups, `ends` what is committed of those that have a
+    log, and `segments` are in the order of their numbers.
+
+    A member of a cluster writes the row of a message as soon as it learns of the commit, and what
+    is queued together goes to the log last. So a kill can leave rows of messages that are not in
+    the log at all, and come again from other members. They are the last rows of the stream: it is
+    read backwards while a segment has such rows, up to `reread_bytes_max`.
+
+    A group's rows are in the order of its log. So in the segments before one that has a row of a
+    committed message of the group there is none of its end, and these are not read. That holds
+    whatever clocks said. Of groups of `places` for which no such row is found, segments are read on
+    that were finished after the oldest publication; and others, in case a clock was set back, as
+    long as all that was read is less than `reread_bytes_max`. Raises OSError.
     """
     found: set[Place] = set()
     unsettled = {tail.group for tail in places.values()}
     oldest = min((tail.time for tail in places.values()), default=0)
     oldest -= limits.JOURNAL_CLOCK_SLACK_S * NS_PER_S
+    ahead = bool(ends)
     read_bytes = 0
     for segment in reversed(segments):
-        if not unsettled or (segment.modified < oldest and read_bytes >= reread_bytes_max):
+        recent = unsettled and segment.modified >= oldest
+        may_be_there = (unsettled or ahead) and read_bytes < reread_bytes_max
+        if not (recent or may_be_there):
             break
         read_bytes += segment.size_bytes
+        ahead = False
         with segment.path.open("rb") as file:
             for line in file:
                 row = _row_place(line)
                 if row is None:
                     continue
                 place = row.subject, row.epoch, row.seq
+                end = ends.get(row.group)
                 if place in places:
                     found.add(place)
+                elif end is not None and end.lacks(row):
+                    found.add(place)
+                    ahead = True
                 else:
                     unsettled.discard(row.group)
     return found

@@ -36,7 +36,7 @@ from mdserver.journal.wal_lines import LOG, Replacements, WalFound, cut, line_of
 from mdserver.journal.writer import JournalWriter
 from mdserver.server.clock import process_clock
 from mdserver.server.disk.journalling import STREAMS, Journal
-from mdserver.server.disk.wal_writer import MESSAGES, WalWriter, tail_of
+from mdserver.server.disk.wal_writer import MESSAGES, WalWriter, ends_of, tail_of
 from mdserver.server.engine import Engine
 from mdserver.server.log_identity import check_begun, check_log
 from mdserver.server.member import Member, commits
@@ -80,7 +80,9 @@ class Store:
                 renewed=self.renewed,
                 replacements=self.replacements,
             )
-        rows = written(self.writer.stream(MESSAGES).sealed, tail_of(node))
+        # Nobody gives a single server again what its log does not hold.
+        ends = {} if wal is None or node.settings.single else ends_of(node)
+        rows = written(self.writer.stream(MESSAGES).sealed, tail_of(node), ends)
         return Journal(self.writer, self.config.node_name, engine, wal, rows)
 
 

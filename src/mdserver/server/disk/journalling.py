@@ -86,7 +86,8 @@ class Journal:
 
     `trouble` is the reason why the journal is not in order now, otherwise None. `written` has the
     places of messages that have a row already. Their commit was not on the disk before the restart,
-    so the node hands them on a second time.
+    so the node hands them on a second time. A place has no history id: one that begins later has a
+    greater epoch.
     """
 
     def __init__(

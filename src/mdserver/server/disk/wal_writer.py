@@ -22,14 +22,15 @@ dropped or withdrawn since step 1, the checkpoints may be incomplete: the old se
 compaction is repeated.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import ChainMap, deque
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, islice
 from pathlib import Path
 
 import structlog
 import trio
 
+from mdserver.cluster.log import GroupLog
 from mdserver.cluster.node import Node
 from mdserver.cluster.wal import (
     Checkpoint,
@@ -45,7 +46,7 @@ from mdserver.cluster.wal import (
     WriteWal,
 )
 from mdserver.config import JournalFsync
-from mdserver.journal.rows import Place, Tail
+from mdserver.journal.rows import CommittedEnd, Place, Tail
 from mdserver.journal.segments import StreamWriter
 from mdserver.journal.wal_lines import LOG, Replacements, WalLines, entry_of, line_of
 from mdserver.journal.writer import JournalWriter, Step
@@ -374,3 +375,22 @@ def tail_of(node: Node) -> dict[Place, Tail]:
         for group in node.groups
         for entry in group.log.since(group.log.committed)
     }
+
+
+def ends_of(node: Node) -> dict[int, CommittedEnd]:
+    """Return how far the logs are committed, of the groups that have a history id."""
+    return {
+        group.index: CommittedEnd(
+            group.history, _committed_numbering(group.log), group.log.floor.seq
+        )
+        for group in node.groups
+        if group.history
+    }
+
+
+def _committed_numbering(log: GroupLog) -> Mapping[str, int]:
+    """Return the last committed number of each subject."""
+    uncommitted: dict[str, int] = {}
+    for entry in log.since(log.committed):
+        uncommitted.setdefault(entry.publication.subject, entry.seq - 1)
+    return ChainMap(uncommitted, log.numbering)
