@@ -5,6 +5,7 @@ name by which the history knows it.
 """
 
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from mdserver.codec.binary_form import BinaryClient
 from mdserver.codec.encoding import ClientCodec
 from mdserver.codec.json_form import JsonClient
 from mdserver.core.commands import Publish
+from mdserver.limits import CLIENT_PUBLICATIONS_MAX
 from simulation.recording import Recorder
 from simulation.session_rules import SessionRules
 
@@ -30,9 +32,9 @@ RECONNECT = ReconnectSettings(
 
 
 class Client:
-    """One client process. `down` counts how often its connection ended.
+    """One client process. It reaches no member before `away_until` (ns).
 
-    It reaches no member before `away_until` (ns).
+    `_later`: publications by subject and name that wait until the client takes one more.
     """
 
     def __init__(self, world: "World", name: str, rng: random.Random, publisher: bool) -> None:
@@ -43,6 +45,7 @@ class Client:
         self.away_until = 0
         self.recorder = Recorder(name, world.see, world.cover)
         self.timers: dict[str, int] = {}
+        self._later: deque[tuple[str, str]] = deque()
         self._handlers: dict[type, Callable[[Any], None]] = {
             values.OpenTransport: self._open,
             values.Transmit: self._transmit,
@@ -79,7 +82,7 @@ class Client:
     @property
     def waiting(self) -> int:
         """Publications without a result."""
-        return len(self.recorder.pending)
+        return len(self.recorder.pending) + len(self._later)
 
     def do(self, outputs: list[values.Output]) -> None:
         """Carry out what the core says; what is no concern of a run is passed over."""
@@ -126,7 +129,16 @@ class Client:
         self.do(self.core.connect(self.world.heap.now))
 
     def publish(self, subject: str, name: str) -> None:
-        """Publish one message."""
+        """Publish one message, after those that wait."""
+        self._later.append((subject, name))
+        self._publish_waiting()
+
+    def _publish_waiting(self) -> None:
+        """Publish what waits, as far as the client takes it: without a result are so many."""
+        while self._later and len(self.recorder.pending) < CLIENT_PUBLICATIONS_MAX:
+            self._publish(*self._later.popleft())
+
+    def _publish(self, subject: str, name: str) -> None:
         number, outputs = self.core.publish(Publish(subject=subject, content=name))
         # Who is forgotten after a takeover may have what it repeats there twice.
         once = not self.world.plan.standard
@@ -146,6 +158,9 @@ class Client:
 
     def _result(self, output: values.Published) -> None:
         self.recorder.result(self.world.heap.now, self.core.positions.history, output.result)
+        if self._later:
+            # What the client said beside this result is carried out first.
+            self.world.heap.after(0, self._publish_waiting)
 
     def _messages(self, output: values.DeliverMessages) -> None:
         self.recorder.messages(self.world.heap.now, self.core.positions.history, output.messages)

@@ -11,7 +11,8 @@ from typing import Any
 from mdserver.cluster.ballots import Ballots
 from mdserver.cluster.coordinator import Coordinator, CoordinatorEvent, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
-from mdserver.cluster.messages import CopyItem, HandOver, PromiseItem
+from mdserver.cluster.membership import Membership
+from mdserver.cluster.messages import CopyItem, HandOver, Hello, PromiseItem
 from mdserver.cluster.node import Node
 from mdserver.cluster.transfer import Transfer
 from simulation.mutant import Mutant, stored
@@ -100,6 +101,16 @@ def started_from_what_it_holds(original: Callable[..., None]) -> Any:
     return on_hand_over
 
 
+def every_incarnation_counts(original: Callable[..., bool]) -> Any:
+    def hello(self: Membership, name: str, said: Hello) -> bool:
+        newest = max(self.peers[name].incarnation, said.incarnation)
+        taken = original(self, name, said)
+        self.peers[name].incarnation = newest
+        return taken
+
+    return hello
+
+
 def nothing_is_waited_for(_: object) -> Any:
     def unwritten(_: Node) -> None:
         return None
@@ -132,6 +143,11 @@ RARE = (
         "every other hand-over elects nobody",
         ((Coordinators, "on_hand_over", started_from_what_it_holds),),
         stored("a-hand-over-elects"),
+    ),
+    Mutant(
+        "an incarnation on which nobody relied counts",
+        ((Membership, "hello", every_incarnation_counts),),
+        stored("lost-twice"),
     ),
     Mutant(
         "a single server serves before its history id is on the disk",

@@ -113,7 +113,7 @@ def test_an_older_incarnation_is_refused_unless_it_lost_its_record() -> None:
     assert found.hello(A, Hello(3, True, "", {}, ()))
     assert not found.hello(A, Hello(2, True, "", {}, ()))
     assert found.hello(A, Hello(2, False, "", {}, ()))
-    assert found.peers[A].incarnation == 3
+    assert found.peers[A].newest == 3
 
 
 def test_a_name_is_made_safe_to_print_and_not_too_long() -> None:
@@ -245,14 +245,28 @@ def test_that_others_are_missed_than_before_is_news() -> None:
     assert found.heartbeat(A, heartbeat())
 
 
-def test_the_number_of_a_start_is_remembered_of_the_incarnation_that_is_known_only() -> None:
-    """A member that lost its record says a lower incarnation: its start is none of the known."""
+def test_a_start_is_known_by_what_it_says_itself() -> None:
+    """A member that lost its record says a lower incarnation than before, of another start."""
     found = membership()
     found.up(A, NOW)
     assert found.hello(A, Hello(5, True, "c", {}, (), 77))
-    assert found.peers[A].start == 77
+    assert (found.peers[A].incarnation, found.peers[A].start) == (5, 77)
     assert found.hello(A, Hello(1, False, "c", {}, (), 88))
-    assert (found.peers[A].incarnation, found.peers[A].start) == (5, 0)
+    assert (found.peers[A].incarnation, found.peers[A].start) == (1, 88)
+    assert not found.hello(A, Hello(4, True, "c", {}, (), 99))
+
+
+def test_an_incarnation_on_which_nobody_relied_is_none_that_counts() -> None:
+    """A seed lost its record twice, and nobody took it back in between."""
+    found = membership()
+    found.up(A, NOW)
+    assert found.hello(A, Hello(9, False, "", {}, ()))
+    assert found.hello(A, Hello(7, False, "", {}, ()))
+    found.heartbeat(A, heartbeat(admitted=True))
+    found.down(A)
+    found.up(A, NOW)
+    assert found.hello(A, Hello(7, True, "", {}, ()))
+    assert not found.hello(A, Hello(6, True, "", {}, ()))
 
 
 def test_a_member_that_is_dropped_from_the_list_is_forgotten_once_it_went() -> None:

@@ -207,7 +207,7 @@ def test_a_loss_is_a_newer_incarnation_than_any_that_may_have_promised() -> None
     unnoted = incarnation(cluster, "m2:1")
     for name in ("m1:1", "m3:1"):
         cluster.members[name].node.storage.votes.known["m2:1"] = 1
-        cluster.members[name].node.members.peers["m2:1"].incarnation = 1
+        cluster.members[name].node.members.peers["m2:1"].newest = 1
     lose(cluster, "m2:1", 0)
     cluster.run(S)
     assert incarnation(cluster, "m2:1") > unnoted
@@ -227,6 +227,28 @@ def test_a_second_loss_is_told_from_the_first_whoever_tells_of_it() -> None:
     cluster.heal()
     cluster.run(S)
     assert incarnation(cluster, "m2:1") > first
+
+
+def test_a_seed_counts_by_the_incarnation_with_which_it_was_taken_back() -> None:
+    """Others had heard of a later one, which it lost before anybody relied on it."""
+    cluster = started(3)
+    lose(cluster, "m2:1", S)
+    cluster.run(S)
+    lost = incarnation(cluster, "m2:1")
+    cluster.kill("m2:1")  # the record has the new incarnation, and nobody has noted it
+    cluster.start("m2:1")
+    cluster.run(S)
+    assert incarnation(cluster, "m2:1") > lost, "it was told to take another one"
+    lose(cluster, "m2:1", S)
+    cluster.run(S)
+    assert incarnation(cluster, "m2:1") == lost
+    readmit(cluster, "m1:1", "m2:1")
+    cluster.until(cluster.ready)
+    cluster.run(S)
+    for name in ("m1:1", "m3:1"):
+        assert cluster.statistics(name).known["m2:1"] == lost
+    lose(cluster, "m3:1", S)
+    cluster.until(lambda: cluster.ready("m1:1", "m2:1"))
 
 
 def test_a_seed_out_of_contact_with_the_majority_does_not_take_the_word() -> None:

@@ -12,10 +12,11 @@ from click.testing import CliRunner
 
 import simulation
 from mdserver.cluster.learner import Learner
+from mdserver.limits import CLIENT_PUBLICATIONS_MAX, NS_PER_S
 from simulation.__main__ import main
 from simulation.diagram import diagram
 from simulation.minimise import minimise, smaller
-from simulation.plan import make
+from simulation.plan import Sending, make, small
 from simulation.run import run
 
 ROOT = Path(simulation.__file__).parents[1]
@@ -27,6 +28,15 @@ def test_fresh_seeds_pass_and_reach_what_must_happen_sometimes() -> None:
 
     assert ended.exit_code == 0, ended.output
     assert "publications acknowledged" in ended.output
+
+
+def test_a_publisher_with_more_than_its_client_takes_waits_for_results() -> None:
+    more = CLIENT_PUBLICATIONS_MAX + 100
+
+    result, _ = run(small(1, NS_PER_S, [], [Sending(0, 0, 0)] * more))
+
+    assert result.problems == ()
+    assert result.acked == more
 
 
 def test_a_run_with_frames_in_pieces_passes() -> None:

@@ -340,7 +340,9 @@ class Election(MemberPart):
             return highest
         # A record that is an older copy, or a new one, forgot the leaps of earlier losses as well.
         # Each loss that others know of raised the incarnation, so their number tells those leaps.
-        incarnations = [storage.votes.incarnation, *(peer.incarnation for peer in peers.values())]
+        votes = storage.votes
+        here = [votes.incarnation, *votes.known.values()]
+        incarnations = here + [max(peer.incarnation, peer.newest) for peer in peers.values()]
         losses = max(incarnation // RESTARTS_MAX for incarnation in incarnations)
         return highest + UNKNOWN_EPOCHS * (1 + losses)
 

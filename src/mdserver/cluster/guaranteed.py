@@ -119,7 +119,7 @@ class Guaranteed(MemberPart):
         other.
         """
         self._outgoing.refuse(Guard.HELLO_OLDER)
-        later = self._members.peers[peer].incarnation
+        later = self._members.peers[peer].newest
         if peer in self._members.seeds.names and self._storage.note({peer: later}):
             self._outgoing.log("seed is an older copy", seed=peer, incarnation=hello.incarnation)
         self._compare_own(peer, hello.known)

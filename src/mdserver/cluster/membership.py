@@ -39,7 +39,9 @@ class Peer:
     """Another member, as it describes itself (`messages.Heartbeat`, `messages.Hello`).
 
     `up`: there is a link; `greeted`: it said Hello on it; `heard`: when something last came from
-    it (ns). `hears` and `not_voting` are None until its first heartbeat on the link: until then
+    it (ns). `incarnation` is that of its present start, and `newest` the newest that it had when
+    it said that others rely on it: one that was lost before anybody relied on it is none. `hears`
+    and `not_voting` are None until its first heartbeat on the link: until then
     nothing is known of them, which is not the same as an empty list.
     """
 
@@ -59,6 +61,7 @@ class Peer:
         "may_name",
         "misses",
         "name",
+        "newest",
         "next_seeds",
         "not_voting",
         "promised",
@@ -79,6 +82,7 @@ class Peer:
         self.up = False
         self.heard = 0
         self.incarnation = 0
+        self.newest = 0
         self.client = ""
         self.name = ""
         self.known: dict[str, int] = {}
@@ -199,25 +203,30 @@ class Membership:
             del self.peers[name]
 
     def hello(self, name: str, hello: "Hello") -> bool:
-        """Note who a member is; return False for an incarnation older than one that is known.
+        """Note who a member is; return False for an incarnation older than one that was relied on.
 
         A member that lost its vote record counts its starts from 1 again. It is let in all the
         same, so that it learns what is known of it, and takes a newer incarnation.
         """
         peer = self.peers[name]
-        if hello.incarnation < peer.incarnation and hello.admitted:
+        if hello.incarnation < peer.newest and hello.admitted:
             return False
         peer.greeted = True
         peer.forgets = hello.forgets
         peer.relists = hello.relists
-        peer.incarnation = max(hello.incarnation, peer.incarnation)
-        peer.admitted = hello.admitted
+        peer.incarnation = hello.incarnation
+        peer.start = hello.start
+        self._admit(peer, hello.admitted)
         peer.client = hello.client
         peer.name = safe_text(hello.name, MEMBER_NAME_CHARS_MAX)
-        # The number of this start says nothing of the start whose incarnation is known here.
-        peer.start = hello.start if hello.incarnation == peer.incarnation else 0
         peer.known = hello.known
         return True
+
+    def _admit(self, peer: Peer, admitted: bool) -> None:
+        """Note whether others rely on a member, which makes its incarnation one that counts."""
+        peer.admitted = admitted
+        if admitted:
+            peer.newest = max(peer.incarnation, peer.newest)
 
     @property
     def known_incarnation(self) -> int:
@@ -249,7 +258,7 @@ class Membership:
         peer = self.peers[name]
         changed = list(peer.misses) != list(heartbeat.misses)
         peer.ready = heartbeat.ready
-        peer.admitted = heartbeat.admitted
+        self._admit(peer, heartbeat.admitted)
         peer.standing_known = heartbeat.standing_known
         peer.record_lost = heartbeat.record_lost
         peer.weight = heartbeat.weight
