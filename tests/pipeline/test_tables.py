@@ -4,6 +4,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import pyarrow.fs
 import pytest
 
 from mdserver.core.message import Publication
@@ -16,7 +17,7 @@ from .conftest import BASE, archived, run_archive, write_messages
 
 pytestmark = pytest.mark.pipeline
 
-SUBJECTS = ["/a=b 1/x", "/a=b 1/y/z", "/ü{,}[*]/x", "/c/x"]
+SUBJECTS = ["/a=b 1/x", "/a=b 1/it's/z", "/ü{,}[*]/x", "/c/x"]
 
 
 def test_frame_and_history_agree_before_and_after_compaction(spark: Any, tmp_path: Path) -> None:
@@ -32,6 +33,18 @@ def test_frame_and_history_agree_before_and_after_compaction(spark: Any, tmp_pat
             found = tables.history(folder, subject).to_pylist()
             assert [row["content_text"] for row in found] == [str(n) for n in range(index, 40, 4)]
         delta.compact(spark, folder, "messages")
+
+
+def test_a_history_is_read_without_python_on_the_threads_of_arrow(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that ended while such a thread let go of a file was aborted."""
+    folder = archived(spark, tmp_path, [Publication("/a/b", b"1", text=True)])
+    monkeypatch.setattr(pyarrow.fs, "PyFileSystem", None)
+    assert tables.history(folder, "/a/b")["content_text"].to_pylist() == ["1"]
+    nothing = tables.history(folder, "/a/c")
+    assert len(nothing) == 0
+    assert nothing.schema == tables.history(folder, "/a/b").schema
 
 
 def test_an_empty_folder_says_what_to_do(tmp_path: Path) -> None:

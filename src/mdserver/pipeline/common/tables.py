@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -15,7 +15,10 @@ from mdserver.pipeline.common.places import Tables
 from mdserver.pipeline.common.requirements import PipelineError
 from mdserver.pipeline.common.rewrite import files_of
 
-HISTORY_COLUMNS = ["epoch", "seq", "content", "text", "compressed", "fields", "ts_server"]
+HISTORY = """
+select epoch, seq, content, text, compressed, fields, ts_server
+from messages where subject = '{subject}' order by epoch, seq
+"""
 
 
 def exists(tables: Tables, name: str) -> bool:
@@ -86,10 +89,17 @@ def history(tables: Tables, subject: str) -> pa.Table:
 
     `content` is bytes; `content_text` is the same as text if it was published as text, else null.
     """
-    found = opened(tables, "messages").to_pyarrow_table(
-        columns=HISTORY_COLUMNS,
-        filters=[("subject", "=", subject)],
+    # Arrow would read the files on threads of its own, through a file system in Python, and a
+    # program that ends before them is aborted (apache/arrow #34314). DataFusion needs no Python.
+    quoted = subject.replace("'", "''")
+    found = pa.table(
+        QueryBuilder()
+        .register("messages", opened(tables, "messages"))
+        .execute(HISTORY.format(subject=quoted))
+        .read_all()
+    )
+    found = found.set_column(
+        found.schema.get_field_index("content"), "content", found["content"].cast(pa.binary())
     )
     words = pc.if_else(found["text"], found["content"], pa.scalar(None, pa.binary()))
-    found = found.append_column("content_text", words.cast(pa.string()))
-    return found.sort_by([("epoch", "ascending"), ("seq", "ascending")])
+    return found.append_column("content_text", words.cast(pa.string()))
