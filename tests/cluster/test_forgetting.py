@@ -11,6 +11,7 @@ from mdserver.cluster.coordinator import Coordinator
 from mdserver.cluster.dedupe import Verdict
 from mdserver.cluster.forgetting import Forgetting
 from mdserver.cluster.log import GroupLog
+from mdserver.cluster.messages import ForwardItem
 from mdserver.core.message import Publication
 from mdserver.limits import NS_PER_S as S
 from mdserver.limits import PUBLISHER_IDLE_S, PUBLISHERS_FORGOTTEN_AT_ONCE
@@ -177,15 +178,25 @@ def test_the_choice_is_the_same_in_copied_tables_and_after_entries_are_taken_bac
 
 
 def test_a_gap_makes_nobody_forgotten() -> None:
+    """The table is too large, so whoever begins would have others forgotten."""
     cluster = Cluster(1, groups=1, publishers_max=2)
     cluster.start()
     cluster.until(cluster.ready, limit=1000 * S)
-    for session, number in enumerate((1, 1, *[7] * 50), 1):
-        cluster.open("m1:1", session, publisher=f"p{session}")
-        cluster.publish("m1:1", session, "/a/b", "x", number=number)
+    group = cluster.members["m1:1"].node.groups[0]
+
+    def forward(number: int, *names: str) -> None:
+        coming = [Publication("/a/b", b"", publisher=name, number=number) for name in names]
+        group.append("c", ForwardItem(0, group.coordinator.epoch, 1, coming))
+
+    forward(1, *(f"p{number}" for number in range(9)))
     cluster.run(S)
-    group = cluster.members["m1:1"].node.statistics().groups[0]
-    assert len(group.publishers) == 2
+    assert len(group.log.publishers.table) == 9
+    forward(7, *(f"q{number}" for number in range(9)))
+    cluster.run(S)
+    assert len(group.log.publishers.table) == 9
+    forward(1, "q1")
+    cluster.run(S)
+    assert len(group.log.publishers.table) == 8, "one came, and two went for it"
 
 
 def test_all_members_forget_alike() -> None:
