@@ -243,6 +243,7 @@ verify-simulation: $(VENV)/.dev history ## simulated runs of three levels, what 
 	$(BIN)/python -m simulation run --profile habits --seeds 50 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile wavering --seeds 20 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile put-back --seeds 50 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile lost-records --seeds 60 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile slow-disks --seeds 100 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile standard --seeds 100 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile standard-apart --seeds 60 --jobs $(JOBS)
@@ -287,6 +288,7 @@ proof: $(VENV)/.dev history ## the long profile of `make verify`: about eight ho
 	$(MAKE) verify-seeds-long
 	$(BIN)/python -m simulation run --profile half-cut --seeds 3000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile put-back --seeds 1000 --first 100000 --jobs $(JOBS)
+	$(BIN)/python -m simulation run --profile lost-records --seeds 2000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile slow-disks --seeds 1000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile standard --seeds 1000 --first 100000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --profile standard-apart --seeds 1000 --first 100000 --jobs $(JOBS)

@@ -326,6 +326,39 @@ def put_back(seed: int, *, majority: bool = True) -> Plan:
     )
 
 
+def lost_records(seed: int) -> Plan:
+    """One seed loses its vote record again and again, while others stop, are cut, or lose theirs.
+
+    An operator has it taken back as soon as somebody can: often before all have noted the loss.
+    """
+    rng = random.Random(f"lost records {seed}")
+    calm = rng.choice((8, 16)) * NS_PER_S
+    members = rng.choice((3, 3, 3, 5))
+    unlucky = rng.randrange(members)
+    kinds = ("crash", "lose-vote", "lose-vote", "lose-vote", "pause", "pause", "cut", "isolate")
+    at = NS_PER_S
+    faults = []
+    while at < calm:
+        lasting = int(rng.expovariate(1 / rng.choice((0.05, 0.5, 3.0))) * NS_PER_S)
+        kind, second = rng.choice(kinds), rng.randrange(members)
+        first = rng.choice((unlucky, unlucky, rng.randrange(members)))
+        if kind == "pause":
+            first = (unlucky + rng.randrange(1, members)) % members
+        faults.append(Fault(at, kind, first, second, lasting, rng.getrandbits(30)))
+        at += 1 + int(rng.expovariate(1 / rng.choice((0.1, 0.5, 1.5))) * NS_PER_S)
+    every = range(NS_PER_S // 2, calm, 150 * NS_PER_MS)
+    sendings = [Sending(at, rng.randrange(3), 0) for at in every]
+    return evolve(
+        small(seed, calm, faults, sendings),
+        members=members,
+        groups=rng.choice((1, 1, 4)),
+        delay_max=rng.choice((5, 100)) * NS_PER_MS,
+        disk_max=rng.choice((1, 50)) * NS_PER_MS,
+        patience=120 * NS_PER_S,
+        recorded=rng.random() < 0.3,
+    )
+
+
 def slow_disks(seed: int) -> Plan:
     """Disks stop for seconds, one at a time or overlapping, and take a few records a write.
 
@@ -551,6 +584,7 @@ PROFILES: dict[str, Callable[[int], Plan]] = {
     "half-cut": half_cut,
     "disturbed-start": disturbed_start,
     "put-back": put_back,
+    "lost-records": lost_records,
     "slow-disks": slow_disks,
     "habits": habits,
     "wavering": wavering,
