@@ -161,3 +161,24 @@ def test_publications_without_a_number_are_taken_once_whatever_links_and_disks_d
     for member in cluster.members.values():
         taken = [e.publication.content.decode() for log in member.committed.values() for e in log]
         assert sorted(taken) == sorted(contents)
+
+
+def test_a_publication_is_committed_although_both_acks_were_lost_with_links_one_by_one() -> None:
+    """Neither seed sees the coordinator gone together with the other, so no newer epoch comes."""
+    cluster = started()
+    cluster.run(3 * S)
+    coordinator, *seeds = cluster.names
+    subject = cluster.subject_of(coordinator)
+    cluster.open(coordinator, 1)
+    cluster.loss.update((seed, coordinator) for seed in seeds)
+    cluster.publish(coordinator, 1, subject, "the last one")
+    cluster.run(10 * MS)
+    group = cluster.members[coordinator].node.groups[cluster.group(subject)]
+    epoch = group.log.epoch
+    for seed in seeds:
+        cluster.disconnect(coordinator, seed)
+        cluster.loss.discard((seed, coordinator))
+        cluster.connect(coordinator, seed)
+        cluster.run(100 * MS)
+    cluster.until(lambda: acked(cluster, coordinator))
+    assert group.log.epoch == epoch

@@ -130,10 +130,22 @@ class Transfer:
             # The epochs are equal and the log reaches `led.length`, so it holds these entries.
             if led.committed > log.committed:
                 group.commit(led.committed)
+            if leadership.maybe_behind:
+                self._ack_again(peer, led)
             leadership.maybe_behind = False
             if not leadership.active:
                 group.follow()
         return None
+
+    def _ack_again(self, peer: str, led: LedGroup) -> None:
+        """Ack entries that wait for a majority: an earlier ack may have been lost with a link.
+
+        The coordinator sends such entries once, and nothing is missing here that would be asked
+        for. If nobody publishes to the group, no other ack would follow.
+        """
+        acceptor, length = self._group.acceptor, self._group.log.length
+        if acceptor is not None and acceptor.accepts(led.epoch) and led.committed < length:
+            self._storage.ack(peer, AckItem(led.group, led.epoch, length), changed=False)
 
     def _outlived(self, epoch: int, list_number: int) -> bool:
         """Return whether an epoch is newer than the one held, and yet of an older list of seeds.
