@@ -182,3 +182,30 @@ def test_a_publication_is_committed_although_both_acks_were_lost_with_links_one_
         cluster.run(100 * MS)
     cluster.until(lambda: acked(cluster, coordinator))
     assert group.log.epoch == epoch
+
+
+def test_entries_of_an_earlier_start_of_a_contact_are_no_results_of_this_one() -> None:
+    """Its tickets begin at 1 again, and an entry of the earlier start is committed after that."""
+    cluster = started(5)
+    cluster.run(3 * S)
+    contact, coordinator, *others = cluster.names
+    subject = cluster.subject_of(coordinator)
+    cluster.open(contact, 1)
+    cluster.loss.update((other, coordinator) for other in others)
+    cluster.publish(contact, 1, subject, "before")
+    cluster.run(10 * MS)
+    cluster.kill(contact)
+    cluster.start(contact)
+    cluster.until(lambda: cluster.ready(contact))
+    cluster.open(contact, 2)
+    cluster.publish(contact, 2, subject, "after")
+    cluster.run(10 * MS)
+    for other in others:
+        cluster.disconnect(other, coordinator)
+        cluster.loss.discard((other, coordinator))
+        cluster.connect(other, coordinator)
+    cluster.until(lambda: acked(cluster, contact))
+    cluster.run(S)
+    log = cluster.members[contact].committed[cluster.group(subject)]
+    assert [entry.publication.content for entry in log] == [b"before", b"after"]
+    assert acked(cluster, contact) == {"after": (log[1].epoch, 2)}
