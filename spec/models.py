@@ -119,6 +119,11 @@ def log(epochs: int, crashes: int, publications: int, seeds: int = 3) -> dict[st
     }
 
 
+def progress(epochs: int, crashes: int, lost: int) -> dict[str, int | str]:
+    """Bounds of Progress."""
+    return log(epochs, crashes, 1) | {"MaxLost": lost}
+
+
 def numbered(epochs: int, crashes: int, publications: int) -> dict[str, int | str]:
     """Bounds of GroupLog with one publisher that counts."""
     numbers = "{" + ", ".join(str(i) for i in range(1, publications + 1)) + "}"
@@ -279,16 +284,19 @@ HOLDS = (
     ),
     *(
         Model(
-            f"progress {epochs}e {crashes}c 1p",
+            f"progress {epochs}e {crashes}c 1p, acks lost with {lost} links",
             "holds",
             "Progress",
-            log(epochs, crashes, 1),
+            progress(epochs, crashes, lost),
             (),
             properties=("CommittedInTheEnd", "NormalInTheEnd"),
             idle=idle,
             symmetric=False,
         )
-        for epochs, crashes, idle in ((1, 1, PEERS), (2, 0, CALM))
+        for epochs, crashes, lost, idle in (
+            (1, 1, 2, PEERS),
+            (2, 0, 0, (*CALM, "LoseAcks", "AckAgain")),
+        )
     ),
     *(
         Model(
@@ -535,11 +543,12 @@ MUTANTS = (
         )
     ),
     *(
-        mutant(rule, "Progress", log(1, 1, 1), (), properties=(broken,))
+        mutant(rule, "Progress", progress(1, 1, 2), (), properties=(broken,))
         for rule, broken in (
             ("a last candidate asks again", "CommittedInTheEnd"),
             ("an elected log goes to all seeds", "CommittedInTheEnd"),
             ("entries that were lost are asked for", "CommittedInTheEnd"),
+            ("acks that were lost are given again", "CommittedInTheEnd"),
             ("a seed that restarted asks for the log", "NormalInTheEnd"),
             ("a publisher repeats what has no answer", "CommittedInTheEnd"),
         )
