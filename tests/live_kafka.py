@@ -49,7 +49,10 @@ class KafkaClient:
         return {"bootstrap.servers": self.servers, **self.settings}
 
     def create(self, topic: str, partitions: int = 2, replicas: int = 1) -> None:
-        """Make a topic; one of that name that is still being deleted is waited for."""
+        """Make a topic, and wait until a broker serves all its partitions.
+
+        One of that name that is still being deleted is waited for.
+        """
         deadline = time.monotonic() + CALL_TIMEOUT_S
         while True:
             made = self.admin.create_topics([NewTopic(topic, partitions, replicas)])[topic]
@@ -60,7 +63,18 @@ class KafkaClient:
                     raise
                 time.sleep(CREATE_AGAIN_S)
             else:
-                return
+                break
+        # The controller answers before the brokers have heard of the topic.
+        while not self._is_served(topic, partitions):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no broker serves {topic} after {CALL_TIMEOUT_S} s")
+            time.sleep(CREATE_AGAIN_S)
+
+    def _is_served(self, topic: str, partitions: int) -> bool:
+        known = self.admin.list_topics(timeout=CALL_TIMEOUT_S).topics.get(topic)
+        if known is None or known.error is not None:
+            return False
+        return [part.leader >= 0 for part in known.partitions.values()] == [True] * partitions
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""
