@@ -12,7 +12,7 @@ from mdserver.cluster.ballots import Ballots
 from mdserver.cluster.coordinator import Coordinator, CoordinatorEvent, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.membership import Membership
-from mdserver.cluster.messages import CopyItem, HandOver, Hello, PromiseItem
+from mdserver.cluster.messages import CopyItem, HandOver, Hello, LedGroup, PromiseItem
 from mdserver.cluster.node import Node
 from mdserver.cluster.transfer import Transfer
 from simulation.mutant import Mutant, stored
@@ -111,6 +111,13 @@ def every_incarnation_counts(original: Callable[..., bool]) -> Any:
     return hello
 
 
+def acked_once(_: object) -> Any:
+    def ack_again(self: Transfer, peer: str, led: LedGroup) -> None:
+        del self, peer, led
+
+    return ack_again
+
+
 def nothing_is_waited_for(_: object) -> Any:
     def unwritten(_: Node) -> None:
         return None
@@ -148,6 +155,11 @@ RARE = (
         "an incarnation on which nobody relied counts",
         ((Membership, "hello", every_incarnation_counts),),
         stored("lost-twice"),
+    ),
+    Mutant(
+        "acks that were lost are not given again",
+        ((Transfer, "_ack_again", acked_once),),
+        stored("acks-lost-one-by-one"),
     ),
     Mutant(
         "a single server serves before its history id is on the disk",
