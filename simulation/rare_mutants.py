@@ -118,6 +118,13 @@ def acked_once(_: object) -> Any:
     return ack_again
 
 
+def every_epoch_is_the_newest(_: object) -> Any:
+    def none_newer(_: Membership, *__: object) -> bool:
+        return True
+
+    return none_newer
+
+
 def nothing_is_waited_for(_: object) -> Any:
     def unwritten(_: Node) -> None:
         return None
@@ -160,6 +167,11 @@ RARE = (
         "acks that were lost are not given again",
         ((Transfer, "_ack_again", acked_once),),
         stored("acks-lost-one-by-one"),
+    ),
+    Mutant(
+        "a member joins by a coordinator that may be deposed",
+        ((Membership, "none_newer", every_epoch_is_the_newest),),
+        stored("joined-too-early"),
     ),
     Mutant(
         "a single server serves before its history id is on the disk",

@@ -4,11 +4,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mdserver.cluster.acceptor import Voter
+from mdserver.cluster.membership import Membership
 from mdserver.cluster.relisting import Relisting, Told
 from mdserver.cluster.seeds import Seeds
 from mdserver.cluster.votes import VoteRecord
 from simulation import seed_profiles
 from simulation.mutant import Mutant, stored
+from simulation.rare_mutants import every_epoch_is_the_newest
 
 Names = tuple[str, ...]
 
@@ -166,7 +168,12 @@ OF_LISTS = (
     ),
     Mutant(
         "a seed begins anew while a newer list may have it",
-        ((Relisting, "_in_no_newer_list", in_no_newer_list),),
+        # A member that serves has heard of newer epochs, and with them of nearly all newer lists.
+        # So this bug shows only in a member that serves without that.
+        (
+            (Relisting, "_in_no_newer_list", in_no_newer_list),
+            (Membership, "none_newer", every_epoch_is_the_newest),
+        ),
         stored("in-no-newer-list"),
     ),
 )

@@ -20,7 +20,7 @@ Below == INSTANCE Delivery WITH
     chosen <- Chosen, current <- Newest,
     clog <- [e \in Epoch |-> IF phase[e] = "active" THEN clog[e] ELSE <<>>],
     commit <- commit,
-    view <- <<>>, target <- <<>>, ready <- <<>>, seen <- <<>>, told <- {}, joins <- 0
+    view <- <<>>, target <- <<>>, owed <- <<>>, since <- <<>>, ready <- <<>>, seen <- <<>>, told <- {}, joins <- 0
 
 RefinesDelivery == Below!Spec
 ===============================================================================

@@ -499,6 +499,7 @@ MUTANTS = (
     mutant("acknowledged at commit", "Delivery", delivery(2, 0, 2, 1), DELIVERY, "quick"),
     mutant("no gap in the view", "Delivery", delivery(1, 0, 2, 1), DELIVERY, "quick"),
     mutant("ready at the join position", "Delivery", delivery(1, 1, 1, 2), DELIVERY, "quick"),
+    mutant("no newer epoch was promised", "Delivery", delivery(2, 1, 1, 1), DELIVERY, "quick"),
     mutant(
         "a member behind makes the client wait",
         "Delivery",

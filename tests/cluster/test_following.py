@@ -57,6 +57,26 @@ def test_a_member_joins_once_every_group_has_a_coordinator_that_it_follows() -> 
     assert all(group.active for group in cluster.statistics("m1:1").groups)
 
 
+def test_a_member_does_not_join_by_a_coordinator_that_lost_contact_with_the_seeds() -> None:
+    """It holds all that this one has committed, but a newer one may have committed more."""
+    cluster = Cluster(4, groups=1)
+    cluster.start("m1:1", "m2:1", "m3:1")
+    cluster.until(cluster.ready)
+    cluster.run(4 * S)
+    deposed = str(cluster.coordinator(0))
+    others = [name for name in ("m1:1", "m2:1", "m3:1") if name != deposed]
+    cluster.loss |= {(name, deposed) for name in others} | {(deposed, name) for name in others}
+    cluster.cut |= {(name, "m4:1") for name in others}
+    cluster.start("m4:1")
+    member = cluster.members["m4:1"].running
+    cluster.until(lambda: member.groups[0].leadership.active)
+    assert member.groups[0].leadership.coordinator == deposed
+    cluster.run(PEER_SUSPECT_MS * MS // 2)
+    assert member.following.joining() == "joining: 1 of 1 groups are missing"
+    cluster.heal()
+    cluster.until(lambda: cluster.ready("m4:1"))
+
+
 def test_a_member_that_coordinates_everything_follows_everything() -> None:
     cluster = started()
     assert all(member.node.following.follows_all for member in cluster.members.values())

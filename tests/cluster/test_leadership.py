@@ -15,6 +15,19 @@ def test_another_leadership_is_followed_before_it_is_active() -> None:
     assert not leadership.maybe_behind, "what a coordinator sends next is whole"
 
 
+def test_an_epoch_that_was_seen_before_it_was_active_is_known_to_have_begun_since() -> None:
+    leadership = Leadership()
+    assert not leadership.seen_inactive
+    leadership.follow("b:1", 7, already_active=True)
+    assert not leadership.seen_inactive
+    leadership.follow("a:1", 8)
+    assert leadership.seen_inactive
+    leadership.follow("a:1", 8, already_active=True)
+    assert leadership.seen_inactive, "its log came a second time"
+    leadership.follow("b:1", 9, already_active=True)
+    assert not leadership.seen_inactive, "that is another epoch"
+
+
 def test_a_link_that_broke_is_active_again_once_nothing_is_missing() -> None:
     cluster = Cluster(3, groups=1)
     cluster.start()

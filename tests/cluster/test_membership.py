@@ -323,3 +323,47 @@ def test_lists_change_who_is_known_and_never_who_votes(events: list[tuple[str, A
     now += PEER_FORGOTTEN_S * NS_PER_S
     found.forget_gone(now)
     assert all(name in found.listed or peer.up for name, peer in found.peers.items())
+
+
+def test_no_epoch_was_newer_once_a_majority_of_seeds_has_promised_none() -> None:
+    found = members(A, promises=[3, 7])
+    assert not found.none_newer(0, 3, None), "that is one of three"
+    assert found.none_newer(0, 3, 3)
+    assert found.none_newer(0, 3, 0)
+    assert not found.none_newer(0, 3, 4), "this seed has promised a newer one"
+    assert not found.none_newer(1, 6, 6), "the other one has"
+    assert found.none_newer(1, 7, 6)
+    found.up(B, NOW)
+    found.heartbeat(B, heartbeat(promises=[2, 2]))
+    assert found.none_newer(0, 3, None)
+
+
+def test_what_a_seed_had_promised_when_it_said_so_first_counts() -> None:
+    found = members(A, promises=[3])
+    found.heartbeat(A, heartbeat(promises=[9]))
+    found.down(A)
+    found.up(A, NOW)
+    found.heartbeat(A, heartbeat(promises=[9]))
+    assert found.none_newer(0, 3, 3)
+
+
+def test_promises_of_a_seed_on_which_nobody_relies_yet_say_nothing() -> None:
+    found = members(A, promises=[0], admitted=False)
+    assert not found.none_newer(0, 3, 3)
+    found.heartbeat(A, heartbeat(promises=[5]))
+    assert not found.none_newer(0, 3, 3), "it had lost its record, and promised before"
+    assert found.none_newer(0, 5, 3)
+
+
+def test_a_seed_says_what_it_promised_only_while_somebody_does_not_serve() -> None:
+    found = members(A, promises=[])
+    assert not found.none_newer(0, 3, 3), "it took this member for one that serves"
+    assert found.all_serve
+    found.heartbeat(A, heartbeat(ready=False))
+    assert not found.all_serve
+    found.down(A)
+    assert found.all_serve, "members without a link are told nothing"
+
+
+def test_a_seed_of_an_earlier_version_does_not_say_what_it_promised() -> None:
+    assert members(A).none_newer(0, 3, 3)

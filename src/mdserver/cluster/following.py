@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mdserver.cluster.group import Group
+    from mdserver.cluster.stable_storage import StableStorage
 
 # To look up a member of an enum takes CPython 3.11 as long as a call, and this is for each group.
 _ACTIVE = CoordinatorState.ACTIVE
@@ -42,6 +43,7 @@ class Following(MemberPart):
     heartbeats.
     """
 
+    _storage: "StableStorage"
     late_groups: list[int] = field(init=False, factory=list)
     follows_all: bool = field(init=False, default=False)
 
@@ -53,7 +55,7 @@ class Following(MemberPart):
         """
         if self._members.joined or self.groups.not_voting:
             return
-        if all(group.leadership.active for group in self.groups):
+        if not self._missing():
             self._members.joined = True
             self._outgoing.log("joined", groups=len(self.groups))
 
@@ -61,8 +63,33 @@ class Following(MemberPart):
         """Return why this member does not serve clients yet; None once it joined."""
         if self._members.joined:
             return None
-        missing = sum(not group.leadership.active for group in self.groups)
-        return f"joining: {missing} of {len(self.groups)} groups are missing"
+        return f"joining: {self._missing()} of {len(self.groups)} groups are missing"
+
+    def _missing(self) -> int:
+        """Count the groups in which this member may lack what was committed before it started.
+
+        It holds what its coordinator has committed. But a coordinator may have lost contact with
+        the seeds and not have noticed yet: what a newer one committed meanwhile is missing here.
+        Workers see their server only, which lets them join when it has; without votes there is
+        nobody to ask.
+        """
+        alone = self._settings.learner or not self._settings.guaranteed
+        return sum(
+            not group.leadership.active or not (alone or self._confirmed(group))
+            for group in self.groups
+        )
+
+    def _confirmed(self, group: "Group") -> bool:
+        """Return whether no newer epoch was active than this one as this member started.
+
+        If this one was not active either, it became active after that: a majority of seeds took its
+        log then, which none does that has promised a newer epoch. Otherwise seeds have to say so.
+        """
+        if group.leadership.seen_inactive:
+            return True
+        relied_on = group.acceptor is not None and self._storage.admitted
+        here = group.promised_epoch if relied_on else None
+        return self._members.none_newer(group.index, group.leadership.epoch, here)
 
     def look(self) -> None:
         """Note which groups are followed now; called a few times a second."""

@@ -29,10 +29,18 @@ class Leadership:
     established, and this member follows it. `forwarded_epoch`: the epoch to whose coordinator
     everything that waits here was forwarded; 0 if that may have been lost with a link.
     `maybe_behind`: entries of the coordinator may have been lost with a link, so the log here may
-    lack them.
+    lack them. `seen_inactive`: its epoch was followed here before it was active, so it became
+    active after this member started.
     """
 
-    __slots__ = ("active", "coordinator", "epoch", "forwarded_epoch", "maybe_behind")
+    __slots__ = (
+        "active",
+        "coordinator",
+        "epoch",
+        "forwarded_epoch",
+        "maybe_behind",
+        "seen_inactive",
+    )
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -40,8 +48,14 @@ class Leadership:
         self.active = False
         self.forwarded_epoch = 0
         self.maybe_behind = False
+        self.seen_inactive = False
 
-    def follow(self, coordinator: str, epoch: int) -> None:
-        """Follow another coordinator, or another epoch of the same one; it is not active yet."""
+    def follow(self, coordinator: str, epoch: int, *, already_active: bool = False) -> None:
+        """Follow another coordinator, or another epoch of the same one.
+
+        It is not active here yet. `already_active`: it is, as its coordinator says.
+        """
+        seen = self.seen_inactive and epoch == self.epoch
+        self.seen_inactive = seen or not already_active
         self.coordinator, self.epoch, self.active = coordinator, epoch, False
         self.maybe_behind = False

@@ -40,7 +40,10 @@ class Peer:
 
     `up`: there is a link; `greeted`: it said Hello on it; `heard`: when something last came from
     it (ns). `incarnation` is that of its present start, and `newest` the newest that it had when
-    it said that others rely on it: one that was lost before anybody relied on it is none. `hears`
+    it said that others rely on it: one that was lost before anybody relied on it is none.
+    `promised_at_first` is what it had promised, by group, when it said so first to this start of
+    this member; a later link does not change it. None: it has not said so, or nobody relied on it
+    yet; empty: it is of a version that does not say so. `hears`
     and `not_voting` are None until its first heartbeat on the link: until then
     nothing is known of them, which is not the same as an empty list.
     """
@@ -65,6 +68,7 @@ class Peer:
         "next_seeds",
         "not_voting",
         "promised",
+        "promised_at_first",
         "ready",
         "record_lost",
         "relists",
@@ -87,6 +91,7 @@ class Peer:
         self.name = ""
         self.known: dict[str, int] = {}
         self.relists = False
+        self.promised_at_first: Sequence[int] | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -276,7 +281,41 @@ class Membership:
         peer.unwritten = heartbeat.unwritten
         peer.may_name = heartbeat.may_name
         peer.leads = {led.group: led for led in heartbeat.leads}
+        self._note_promises(peer, heartbeat)
         return changed
+
+    def _note_promises(self, peer: Peer, heartbeat: "Heartbeat") -> None:
+        """Note what a seed had promised when it said so first.
+
+        What a seed says on which nobody relies may lack what it promised before it lost its record.
+        """
+        said = () if heartbeat.promises is None else heartbeat.promises
+        of_earlier_version = heartbeat.promises is None
+        if peer.promised_at_first is None and heartbeat.admitted and (said or of_earlier_version):
+            peer.promised_at_first = said
+
+    @property
+    def all_serve(self) -> bool:
+        """Return whether all members that are linked serve clients."""
+        return all(peer.ready for peer in self.peers.values() if peer.up)
+
+    def none_newer(self, group: int, epoch: int, here: int | None) -> bool:
+        """Return whether no epoch of a group newer than this one was active as this member started.
+
+        That is certain once a majority of seeds said, after the start, that they have promised none
+        (spec: `Delivery!Hear`). `here` is what this member promised, None if it is no seed that
+        others rely on. A seed of an earlier version cannot say so, and counts as if it did: a
+        cluster would otherwise take no members back while it is upgraded.
+        """
+        older = 0
+        for seed in self.seeds.names:
+            if seed == self.me:
+                older += here is not None and here <= epoch
+                continue
+            promised = self.peers[seed].promised_at_first
+            if promised is not None:
+                older += max(promised[group : group + 1], default=0) <= epoch
+        return older >= self.seeds.majority
 
     def linked(self) -> tuple[str, ...]:
         """Return the members that can be spoken to."""

@@ -77,7 +77,9 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     disk, without names if it is the first one, `next_seeds` the list that it has named to follow.
     `takes_part`: it takes logs as seeds do, so `not_voting` says something. `unwritten`: it is to
     write the log of a seed down, and has to start again for that. `may_name`: `next_seeds` is all
-    that it has named, also in a record that it may have lost.
+    that it has named, also in a record that it may have lost. `promises`: what this seed promised,
+    group by group, as long as a member that it is linked to does not serve clients; members of
+    earlier versions leave it out.
     """
 
     ready: bool
@@ -100,6 +102,7 @@ class Heartbeat(PeerMessage, frozen=True, tag=2):
     takes_part: bool = False
     unwritten: bool = False
     may_name: bool = False
+    promises: Sequence[int] | None = None
 
 
 class Ballot(Item, frozen=True):

@@ -170,7 +170,7 @@ class Node:
         workers.groups = groups
         self._short_way = ShortWay(groups, cluster, broker, out, pending)
         common = (groups, cluster, members, out)  # of all parts, see `MemberPart`
-        self.following = Following(*common)
+        self.following = Following(*common, storage)
         self._sessions: dict[int, None] = {}
         self.service = Service(
             *common, broker, self.following, workers, self._sessions, self.unready
@@ -507,7 +507,7 @@ class Node:
     def _pulse(self) -> msg.Heartbeat:
         """Return the heartbeat: what this member says of itself now."""
         groups, members, now = self.groups, self.members, self.outgoing.now
-        promised = max([vote.epoch for vote in self.storage.votes.promised])
+        promises = [vote.epoch for vote in self.storage.votes.promised]
         number, seeds, next_seeds = self.relisting.told
         return msg.Heartbeat(
             members.joined,
@@ -515,7 +515,7 @@ class Node:
             groups.standing_known,
             groups.record_lost,
             members.weight,
-            promised,
+            max(promises),
             groups.not_voting,
             self.mode.sequencer.leads(),
             members.hears(now),
@@ -530,6 +530,7 @@ class Node:
             groups[0].acceptor is not None,
             self.relisting.unwritten,
             self.seeds.may_name,
+            () if groups[0].acceptor is None or members.all_serve else promises,
         )
 
     # Time

@@ -266,7 +266,7 @@ class Transfer:
             group.trace(STEP_TRACES[step], item.epoch)
             changed = self._storage.admit() or changed
             self._wal.replaced(group, item.start, item.entries, item.runs, item.state)
-        group.leadership.follow(peer, item.epoch)
+        group.leadership.follow(peer, item.epoch, already_active=item.active)
         self.requested_until = 0
         # Until the coordinator is active its heartbeats do not name the group: without this a
         # pre-vote of another member could be granted, and would depose it.
