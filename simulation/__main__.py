@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from itertools import count, islice, repeat
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from simulation.levels import LEVELS
 from simulation.minimise import minimise as make_smaller
 from simulation.mutants import ALL, MUTANTS, Hunt, hunt
 from simulation.plan import Plan, make
+from simulation.processes import collect_seldom, pool
 from simulation.profiles import PROFILES
 from simulation.run import Result
 from simulation.run import run as run_plan
@@ -165,8 +165,8 @@ def check_guards(console: Console, counted: Counter[str], jobs: int, seeds: int)
     wrong: list[str] = []
     reached: Counter[Guard] = Counter()
     plans = load()
-    with ProcessPoolExecutor(jobs) as pool:
-        for name, result in zip(plans, pool.map(guards.reached_by, plans.values()), strict=True):
+    with pool(jobs) as workers:
+        for name, result in zip(plans, workers.map(guards.reached_by, plans.values()), strict=True):
             reached.update(guards.refusals(result.coverage))
             wrong += [f"{name}: {problem}" for problem in result.problems]
     drawn = guards.refusals(counted)
@@ -179,10 +179,11 @@ def check_guards(console: Console, counted: Counter[str], jobs: int, seeds: int)
 def run_all(seeds: list[int], jobs: int, level: int, profile: str | None) -> Iterator[Result]:
     """The results of seeds, in their order."""
     if jobs == 1:
+        collect_seldom()
         yield from map(run_seed, seeds, repeat(level), repeat(profile))
         return
-    with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(run_seed, seeds, repeat(level), repeat(profile), chunksize=4)
+    with pool(jobs) as workers:
+        yield from workers.map(run_seed, seeds, repeat(level), repeat(profile), chunksize=4)
 
 
 def summary(results: list[Result], seconds: float) -> Table:
@@ -278,10 +279,10 @@ def mutants(most: int, jobs: int | None) -> None:
     missed = False
     with (
         Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress,
-        ProcessPoolExecutor(jobs) as pool,
+        pool(jobs) as workers,
     ):
         task = progress.add_task("bugs", total=len(MUTANTS))
-        for one in pool.map(hunt_number, range(len(MUTANTS)), repeat(most)):
+        for one in workers.map(hunt_number, range(len(MUTANTS)), repeat(most)):
             missed |= one.found is None
             seed, showed = (
                 ("nothing", "")
@@ -380,8 +381,8 @@ def counterexample(rule: str, store: Path | None) -> None:
 def kafka(seeds: int, first: int, jobs: int | None) -> None:
     """Run members whose log is Kafka, under retention, compaction, retries and kills."""
     failed, seen = 0, Counter[str]()
-    with ProcessPoolExecutor(jobs) as pool:
-        for result in pool.map(run_kafka, range(first, first + seeds), chunksize=16):
+    with pool(jobs) as workers:
+        for result in workers.map(run_kafka, range(first, first + seeds), chunksize=16):
             seen.update(result.coverage)
             seen.update(delivered=result.delivered, acknowledged=result.acked)
             failed += bool(result.problems)

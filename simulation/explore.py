@@ -11,7 +11,6 @@ a member.
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 
 from attrs import define, evolve, field, frozen
 
@@ -20,6 +19,7 @@ from mdserver.limits import NS_PER_MS, NS_PER_S, PUBLISHER_NUMBERS_KEPT
 from simulation.chaos import releases
 from simulation.guards import PREFIX
 from simulation.plan import FEW_NUMBERS, KINDS, Fault, Plan, Sending, make
+from simulation.processes import pool
 from simulation.profiles import PROFILES
 from simulation.run import run
 from simulation.stored import load
@@ -172,8 +172,8 @@ def explore(
     """Run plans and then ever more that are made of them; each run, and whether it was new."""
     explorer, waiting = Explorer(rng), list(plans)
     size = 4 * jobs
-    with ProcessPoolExecutor(jobs) as pool:
+    with pool(jobs) as workers:
         while True:
             batch, waiting = waiting[:size], waiting[size:]
-            for one in pool.map(explored, batch or [explorer.next() for _ in range(size)]):
+            for one in workers.map(explored, batch or [explorer.next() for _ in range(size)]):
                 yield one, explorer.note(one)
