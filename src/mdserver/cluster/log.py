@@ -26,6 +26,7 @@ A *run* says which entries came from one contact: entry `start + i` answers its 
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -91,6 +92,12 @@ def forgotten_by(entry: Entry) -> Forgotten | None:
     if publication.subject != FORGET or publication.publisher != _SUBJECTS:
         return None
     return _decode(publication.content)
+
+
+@lru_cache(maxsize=1000)  # each traced step of each member names an entry again
+def _digest(subject: str, epoch: int, seq: int, content: bytes) -> str:
+    """Return the checksum of an entry (`GroupLog.checksum_at`) as a text."""
+    return str(1 + checksum(subject, epoch, seq, content))
 
 
 class _Removed:
@@ -338,8 +345,12 @@ class GroupLog:
 
     def digests(self, most: int) -> str:
         """Return checksums of the last entries that are held, joined by commas."""
-        places = range(max(self.base, self.length - most), self.length)
-        return ",".join(str(self.checksum_at(place)) for place in places)
+        return ",".join(
+            [
+                _digest(held.publication.subject, held.epoch, held.seq, held.publication.content)
+                for held in self.entries[-most:]
+            ]
+        )
 
     def since(self, start: int) -> list[Entry]:
         """Return the entries from `start` on, which is not before `base`."""
