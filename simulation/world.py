@@ -129,7 +129,7 @@ class World:
         self.watch.now = self.heap.now
         self.trace({"name": output.name, **output.values})
         assert member.node is not None
-        history = member.node.group_statistics(int(output.values["group"] or 0)).history
+        history = member.node.groups[int(output.values["group"] or 0)].history
         self.watch.saw_step(f"{member.name}#{member.life}", history, output.name, output.values)
         self.list_rules.step(member, output.name, output.values)
         self.cover(output.name)
@@ -162,7 +162,7 @@ class World:
         """A member applied committed entries."""
         self.watch.now = self.heap.now
         assert member.node is not None
-        history = member.node.group_statistics(output.group).history
+        history = member.node.groups[output.group].history
         entries = member.version.entries(output.entries)
         self.watch.saw_commit(
             f"{member.name}#{member.life}",
@@ -204,7 +204,7 @@ class World:
         count = 0
         for name in seeds or self.voters():
             node = self.members[name].node
-            count += name != without and node is not None and node.group_statistics(group).votes
+            count += name != without and node is not None and node.groups[group].votes_here
         return count
 
     def group_of(self, subject: str) -> int:
@@ -299,9 +299,7 @@ class World:
 
     def _behind(self) -> str | None:
         for group in range(self.plan.groups):
-            ends = [
-                m.node.group_statistics(group).committed for m in self.members.values() if m.node
-            ]
+            ends = [m.node.groups[group].log.committed for m in self.members.values() if m.node]
             if min(ends) != max(ends):
                 return f"group {group} is committed up to {ends} by the members"
         nodes = [member.node for member in self.members.values() if member.node]
@@ -309,7 +307,7 @@ class World:
             subject
             for group in range(self.plan.groups)
             for node in nodes
-            for subject in node.group_statistics(group).numbering
+            for subject in node.groups[group].log.numbering
         }
         unknown = [subject for subject in self.subjects if subject not in known]
         for client in self.subscribers:
