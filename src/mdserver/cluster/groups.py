@@ -108,10 +108,11 @@ class Groups(list[Group]):
         """
         if self[0].acceptor is None:
             return [*range(len(self))] if self._members.seeds.include_me else []
+        normal = Standing.NORMAL  # looked up once: asked a few times in each tick, of all groups
         return [
             group.index
             for group in self
-            if group.acceptor is not None and group.acceptor.standing is not Standing.NORMAL
+            if group.acceptor is not None and group.acceptor.standing is not normal
         ]
 
     @property

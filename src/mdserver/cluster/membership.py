@@ -396,7 +396,7 @@ class Membership:
     def quorum(self, now: int, seeds: "Sequence[str] | None" = None) -> bool:
         """Return whether a majority of these seeds is in sight, by default of the present ones."""
         names = self.seeds.names if seeds is None else seeds
-        return 2 * sum(self.alive(seed, now) for seed in names) > len(names)
+        return 2 * sum([self.alive(seed, now) for seed in names]) > len(names)
 
     def voting(self, group: int, now: int, *, here: bool) -> list[str]:
         """Return the seeds in sight that vote in a group; `here`: this member does."""
