@@ -98,7 +98,8 @@ class FrameReader:
                 frames.append((kind, data[start:stop]))
             else:
                 _skip(kind)
-        self._buffer = bytearray(data[end:])
+        if self._buffer or end < len(data):  # nearly always whole frames come, and nothing is left
+            self._buffer = bytearray(data[end:])
         return frames
 
     def _complete(self) -> bool:
