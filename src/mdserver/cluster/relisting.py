@@ -352,6 +352,9 @@ class Relisting(MemberPart):
         Not before a majority has noted it and votes: others would refuse, and the group would be
         without a coordinator for nothing.
         """
+        older = self._older()
+        if not older:
+            return
         seeds, peers = self._members.seeds, self._members.peers
         willing = [
             seed
@@ -361,7 +364,7 @@ class Relisting(MemberPart):
         not_voting = self.groups.not_voting if seeds.include_me else []
         ready = [
             index
-            for index in self._older()
+            for index in older
             if index not in not_voting
             and len([s for s in self.groups[index].voting() if s in willing]) >= seeds.majority
         ]
