@@ -68,6 +68,21 @@ def test_a_heartbeat_shows_a_gap_or_an_epoch_that_is_over() -> None:
     assert seed.step(coordinator, LedGroup(index, epoch - 1, 2, 2)) == over
 
 
+def test_a_heartbeat_of_an_epoch_below_the_promise_is_refused() -> None:
+    """Its candidate may be gone, and the coordinator not know: it can commit nothing any more."""
+    _, here, seed = groups()
+    coordinator, epoch, index = here._settings.me, here.log.epoch, here.index
+    acceptor = seed.acceptor
+    assert acceptor is not None
+    acceptor.promise(epoch + 2, "m9:1", cold=False)
+    seed.ballots.no_vote_until = (now := seed._outgoing.now) + 1
+    assert seed.step(coordinator, LedGroup(index, epoch, 2, 2)) is None, "m9 may be at work"
+    seed.ballots.no_vote_until = now
+    over = NackItem(index, epoch, epoch + 2, "m9:1")
+    assert seed.step(coordinator, LedGroup(index, epoch, 2, 2)) == over
+    assert seed.step(coordinator, LedGroup(index, epoch + 2, 2, 2)) == Gap(epoch + 2, 2)
+
+
 def test_a_member_gets_what_it_lacks() -> None:
     _, here, seed = groups()
     given = here.step(seed._settings.me, *request(seed, committed=1))

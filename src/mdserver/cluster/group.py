@@ -190,6 +190,14 @@ class Group:
         return self.index in self._members.peers[coordinator].leads
 
     @property
+    def newest_known(self) -> tuple[int, str]:
+        """Return the newest epoch that is followed or promised here, and its coordinator."""
+        acceptor, epoch = self.acceptor, self.log.epoch
+        if acceptor is not None and acceptor.promised.epoch > epoch:
+            return acceptor.promised.epoch, acceptor.promised.candidate
+        return epoch, self.leadership.coordinator
+
+    @property
     def promised_epoch(self) -> int:
         """Return the newest epoch that this seed promised; 0 if it is none."""
         return 0 if self.acceptor is None else self.acceptor.promised.epoch
@@ -487,20 +495,14 @@ class Group:
         The refusal (NACK) names the newer epoch and its coordinator or candidate. Otherwise the
         older coordinator might not learn of it, and would go on numbering in vain.
         """
-        known = self.log.epoch
-        newer = self.leadership.coordinator
-        acceptor = self.acceptor
-        if epoch < known:
-            self._outgoing.refuse(Guard.LOG_OLDER)
-        if acceptor is None:
-            return epoch >= known
-        if known <= epoch < acceptor.promised.epoch:
-            self._outgoing.refuse(Guard.LOG_PROMISED)
-        if acceptor.promised.epoch > known:
-            known, newer = acceptor.promised.epoch, acceptor.promised.candidate
-        if epoch < known:
-            self._outgoing.send((coordinator,), Nack([NackItem(self.index, epoch, known, newer)]))
-        return epoch >= known
+        newest, by = self.newest_known
+        if epoch >= newest:
+            return True
+        older = epoch < self.log.epoch
+        self._outgoing.refuse(Guard.LOG_OLDER if older else Guard.LOG_PROMISED)
+        if self.acceptor is not None:
+            self._outgoing.send((coordinator,), Nack([NackItem(self.index, epoch, newest, by)]))
+        return False
 
     def _learn(self, item: CommitItem) -> Gap | None:
         """Commit what a majority holds; return the gap if the log does not reach so far."""

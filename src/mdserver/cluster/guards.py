@@ -38,6 +38,7 @@ class Guard(enum.Enum):
     COMMIT_OLDER = "learner: a commit of an older epoch"
     COMMIT_GAP = "learner: a commit beyond the log"
     HEARTBEAT_OLDER = "learner: a coordinator whose epoch is over"
+    HEARTBEAT_PROMISED = "seed: a coordinator of an epoch below the promise"
     COPY_OLDER = "learner: a copy older than what is here"
     COPY_CANDIDATE = "learner: a copy while it is a candidate"
 

@@ -108,11 +108,18 @@ class Transfer:
         if self._outlived(led.epoch, led.list_number):
             return None
         group.list_number = max(group.list_number, led.list_number)
-        if led.epoch < log.epoch:
+        newest, by = group.newest_known
+        if led.epoch < newest:
             # Its epoch is over and it does not know. Without publications no Accept would be
             # refused, and while its heartbeats say that it leads no member stands.
-            self._outgoing.refuse(Guard.HEARTBEAT_OLDER)
-            return NackItem(led.group, led.epoch, log.epoch, leadership.coordinator)
+            if led.epoch < log.epoch:
+                self._outgoing.refuse(Guard.HEARTBEAT_OLDER)
+                return NackItem(led.group, led.epoch, newest, by)
+            # Nothing is known to have come of that promise, and its candidate may be gone. As long
+            # as it may be at work, the coordinator hears of the newer epoch from it.
+            if group.ballots.no_vote_until <= self._outgoing.now:
+                self._outgoing.refuse(Guard.HEARTBEAT_PROMISED)
+                return NackItem(led.group, led.epoch, newest, by)
         if (
             led.epoch > log.epoch
             or led.length > log.length
