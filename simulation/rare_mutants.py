@@ -12,7 +12,15 @@ from mdserver.cluster.ballots import Ballots
 from mdserver.cluster.coordinator import Coordinator, CoordinatorEvent, CoordinatorState
 from mdserver.cluster.coordinators import Coordinators
 from mdserver.cluster.membership import Membership
-from mdserver.cluster.messages import CopyItem, HandOver, Hello, LedGroup, PromiseItem
+from mdserver.cluster.messages import (
+    CopyItem,
+    ForwardReplyItem,
+    HandOver,
+    Hello,
+    LedGroup,
+    NackItem,
+    PromiseItem,
+)
 from mdserver.cluster.node import Node
 from mdserver.cluster.transfer import Transfer
 from simulation.mutant import Mutant, stored
@@ -118,6 +126,31 @@ def acked_once(_: object) -> Any:
     return ack_again
 
 
+def the_promised_epoch_is_not_told(original: Callable[..., Any]) -> Any:
+    """A coordinator is told of a newer one that is followed, but of none that was promised."""
+
+    def compare(self: Transfer, peer: str, led: LedGroup) -> Any:
+        found = original(self, peer, led)
+        log = self._group.log
+        if isinstance(found, NackItem) and led.epoch >= log.epoch:
+            return None
+        return found
+
+    return compare
+
+
+def gaps_are_told_at_once(original: Callable[..., list[ForwardReplyItem]]) -> Any:
+    """A coordinator that may be deposed says which number it expects."""
+
+    def append(self: Coordinator, *publications: Any) -> list[ForwardReplyItem]:
+        answers = original(self, *publications)
+        answers += [answer for _, _, answer in self.deferred if not answer.duplicate]
+        self.deferred = [held for held in self.deferred if held[2].duplicate]
+        return answers
+
+    return append
+
+
 def every_epoch_is_the_newest(_: object) -> Any:
     def none_newer(_: Membership, *__: object) -> bool:
         return True
@@ -172,6 +205,16 @@ RARE = (
         "a member joins by a coordinator that may be deposed",
         ((Membership, "none_newer", every_epoch_is_the_newest),),
         stored("joined-too-early"),
+    ),
+    Mutant(
+        "a coordinator is not told of a promise to a candidate that is gone",
+        ((Transfer, "compare", the_promised_epoch_is_not_told),),
+        stored("candidate-gone"),
+    ),
+    Mutant(
+        "a publisher is told of a gap by a coordinator that was deposed",
+        ((Coordinator, "append", gaps_are_told_at_once),),
+        stored("gap-told-by-a-deposed-coordinator"),
     ),
     Mutant(
         "a single server serves before its history id is on the disk",

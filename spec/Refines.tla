@@ -16,11 +16,12 @@ Chosen == [k \in 1..Cardinality({c.place : c \in committed}) |->
             (CHOOSE c \in committed : c.place = k).entry]
 
 Below == INSTANCE Delivery WITH
-    Learner <- {}, MaxJoin <- 0,
+    Learner <- {}, MaxJoin <- 0, MaxAsk <- 0,
     chosen <- Chosen, current <- Newest,
     clog <- [e \in Epoch |-> IF phase[e] = "active" THEN clog[e] ELSE <<>>],
     commit <- commit,
-    view <- <<>>, target <- <<>>, owed <- <<>>, since <- <<>>, ready <- <<>>, seen <- <<>>, told <- {}, joins <- 0
+    view <- <<>>, target <- <<>>, owed <- <<>>, since <- <<>>, ready <- <<>>, seen <- <<>>, told <- {},
+    asked <- [e \in Epoch |-> [at |-> 0, acked |-> FALSE]], denied <- FALSE, joins <- 0
 
 RefinesDelivery == Below!Spec
 ===============================================================================

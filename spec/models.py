@@ -7,6 +7,18 @@ the protocol switched off, and some invariant must be violated.
 
 from attrs import frozen
 
+from spec.bounds import (
+    candidates,
+    delivery,
+    forget,
+    log,
+    numbered,
+    numbering,
+    progress,
+    reconfigure,
+    relist,
+)
+
 LOG = (
     "CommittedSurvives",
     "HeldByEveryMajority",
@@ -17,7 +29,13 @@ LOG = (
     "PublisherOrder",
     "CommittedHasNoHole",
 )
-DELIVERY = ("DeliveredIsCommitted", "SeenIsCommitted", "AckIsTrue", "ReadyHoldsAll")
+DELIVERY = (
+    "DeliveredIsCommitted",
+    "SeenIsCommitted",
+    "AckIsTrue",
+    "ReadyHoldsAll",
+    "NobodyDenied",
+)
 COLD = ("SurvivesInHistory", "AgreementInHistory", "KeepsWhatSurvived", "EpochsRise", "Identity")
 CANDIDATES = ("OneCoordinator", "FileIsAhead")
 RECONFIGURE = (
@@ -108,89 +126,6 @@ def _members(name: str, count: int) -> str:
     return "{" + ", ".join(f"{prefix}{i}" for i in range(1, count + 1)) + "}"
 
 
-def log(epochs: int, crashes: int, publications: int, seeds: int = 3) -> dict[str, int | str]:
-    """Bounds of GroupLog: publications with identities but without numbers."""
-    return {
-        "Seed": seeds,
-        "Publication": publications,
-        "MaxEpoch": epochs,
-        "MaxCrash": crashes,
-        "Numbered": "FALSE",
-    }
-
-
-def progress(epochs: int, crashes: int, lost: int) -> dict[str, int | str]:
-    """Bounds of Progress."""
-    return log(epochs, crashes, 1) | {"MaxLost": lost}
-
-
-def numbered(epochs: int, crashes: int, publications: int) -> dict[str, int | str]:
-    """Bounds of GroupLog with one publisher that counts."""
-    numbers = "{" + ", ".join(str(i) for i in range(1, publications + 1)) + "}"
-    return log(epochs, crashes, 1) | {"Publication": numbers, "Numbered": "TRUE"}
-
-
-def delivery(epochs: int, joins: int, publications: int, learners: int) -> dict[str, int | str]:
-    """Bounds of Delivery."""
-    return {
-        "Learner": learners,
-        "Publication": publications,
-        "MaxEpoch": epochs,
-        "MaxJoin": joins,
-    }
-
-
-def candidates(epochs: int, crashes: int) -> dict[str, int | str]:
-    """Bounds of Candidates."""
-    return {"Seed": 3, "Candidate": 2, "MaxEpoch": epochs, "MaxCrash": crashes}
-
-
-def reconfigure(config: str, seeds: int, epochs: int, publications: int) -> dict[str, int | str]:
-    """Bounds of Reconfigure: `config` names a sequence of configurations in the module."""
-    names = ", ".join(f'"s{number}"' for number in range(1, seeds + 1))
-    return {
-        "Seed": f"{{{names}}}",
-        "Config": config,
-        "Publication": publications,
-        "MaxEpoch": epochs,
-    }
-
-
-def relist(
-    config: str,
-    seeds: int,
-    epochs: int,
-    publications: int,
-    crashes: int = 0,
-    before: str = "InARow",
-    losses: int = 0,
-) -> dict[str, int | str]:
-    """Bounds of Relist: `before` names which list follows which."""
-    bounds = reconfigure(config, seeds, epochs, publications)
-    return {**bounds, "Before": before, "MaxCrash": crashes, "MaxLoss": losses}
-
-
-def forget(length: int, epochs: int, visits: int) -> dict[str, int | str]:
-    """Bounds of Forget: two subjects, of which a client follows one."""
-    return {
-        "Subject": '{"s1", "s2"}',
-        "Watched": '"s1"',
-        "MaxLength": length,
-        "MaxEpoch": epochs,
-        "MaxVisit": visits,
-    }
-
-
-def numbering(length: int, epochs: int) -> dict[str, int | str]:
-    """Bounds of Numbering: two members, two subjects."""
-    return {
-        "Member": '{"m1", "m2"}',
-        "Subject": '{"s1", "s2"}',
-        "MaxLength": length,
-        "MaxEpoch": epochs,
-    }
-
-
 PEERS = ("InstallFromPeers",)
 LOSS = ("Lose", "Hear", "ComeAnew")
 CALM = ("Crash", "Install", "Register", *PEERS)
@@ -225,6 +160,17 @@ HOLDS = (
         delivery(2, 1, 2, 2),
         DELIVERY,
         properties=("NeverBack",),
+        idle=("Ask", "Refuse"),
+        profile="quick",
+    ),
+    Model(
+        "refusals 2e 2p",
+        "holds",
+        "Delivery",
+        delivery(2, 0, 2, 1, asks=2),
+        DELIVERY,
+        properties=("NeverBack",),
+        idle=("Join", "Hear", "Ready", "Copy"),
         profile="quick",
     ),
     Model(
@@ -390,6 +336,17 @@ HOLDS = (
         delivery(3, 2, 2, 2),
         DELIVERY,
         properties=("NeverBack",),
+        idle=("Ask", "Refuse"),
+        profile="full",
+    ),
+    Model(
+        "refusals 3e 2p",
+        "holds",
+        "Delivery",
+        delivery(3, 0, 2, 1, asks=2),
+        DELIVERY,
+        properties=("NeverBack",),
+        idle=("Join", "Hear", "Ready", "Copy"),
         profile="full",
     ),
 )
@@ -497,6 +454,7 @@ MUTANTS = (
     mutant("the vote file is written first", "Candidates", candidates(2, 1), CANDIDATES, "quick"),
     mutant("delivered at commit", "Delivery", delivery(2, 0, 2, 1), DELIVERY, "quick"),
     mutant("acknowledged at commit", "Delivery", delivery(2, 0, 2, 1), DELIVERY, "quick"),
+    mutant("refused at commit", "Delivery", delivery(2, 0, 2, 1, asks=1), DELIVERY, "quick"),
     mutant("no gap in the view", "Delivery", delivery(1, 0, 2, 1), DELIVERY, "quick"),
     mutant("ready at the join position", "Delivery", delivery(1, 1, 1, 2), DELIVERY, "quick"),
     mutant("no newer epoch was promised", "Delivery", delivery(2, 1, 1, 1), DELIVERY, "quick"),

@@ -10,6 +10,7 @@ from mdserver.cluster.coordinator import (
 )
 from mdserver.cluster.log import GroupLog
 from mdserver.cluster.messages import PromiseItem
+from mdserver.core.message import Publication
 from mdserver.errors import LocalProtocolError
 
 SEEDS = ("m1:1", "m2:1", "m3:1")
@@ -71,3 +72,49 @@ def test_acks_of_a_majority_make_it_active_and_commit() -> None:
     assert one.ack("m9:1", 1, 0) is None, "it is no seed"
     assert one.ack("m2:1", 1, 0) == 0
     assert one.state is CoordinatorState.ACTIVE
+
+
+def numbered(*numbers: int) -> list[Publication]:
+    return [Publication("/a/b", b"", publisher="~1/p", number=number) for number in numbers]
+
+
+def told(one: Coordinator, *acks: tuple[str, int]) -> list[tuple[str, int, int | None]]:
+    """Return what is answered, (contact, ticket, expected), once seeds acked so much."""
+    for seed, length in acks:
+        agreed = one.ack(seed, 1, length)
+        if agreed is not None:
+            one.log.commit(agreed)
+    return [(contact, answer.ticket, answer.expected) for contact, answer in one.due()]
+
+
+def test_a_gap_is_told_once_an_entry_that_was_appended_for_it_is_committed() -> None:
+    """Until then a newer coordinator may have the number that is missing."""
+    one = coordinator(CoordinatorState.ACTIVE)
+    assert one.append(numbered(1), "m4:1", 1) == []
+    assert told(one, ("m1:1", 1), ("m2:1", 1)) == []
+    assert one.append(numbered(3, 4), "m4:1", 2) == []
+    assert one.log.length == 2, "one entry for both"
+    assert told(one, ("m1:1", 2)) == []
+    assert told(one, ("m2:1", 2)) == [("m4:1", 2, 2), ("m4:1", 3, 2)]
+    assert one.append(numbered(2), "m4:1", 4) == []
+    assert one.log.entries[-1].publication.number == 2
+
+
+def test_what_comes_with_a_gap_is_entry_enough() -> None:
+    one = coordinator(CoordinatorState.ACTIVE)
+    assert one.append(numbered(2, 1, 2), "m4:1", 1) == []
+    assert [entry.publication.number for entry in one.log.entries] == [1, 2]
+    assert told(one, ("m1:1", 2)) == []
+    assert told(one, ("m2:1", 1)) == [("m4:1", 1, 1)], "before the rest is committed"
+
+
+def test_an_entry_for_a_gap_changes_no_table() -> None:
+    one = coordinator(CoordinatorState.ACTIVE)
+    one.append(numbered(1), "m4:1", 1)
+    told(one, ("m1:1", 1), ("m2:1", 1))
+    publishers = one.log.publishers.told()
+    one.append(numbered(3), "m4:1", 2)
+    assert one.log.publishers.told() == publishers
+    one.log.truncate(1)
+    assert one.log.publishers.told() == publishers
+    assert one.log.numbering == {"/a/b": 1}

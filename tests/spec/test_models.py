@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spec import check, models, tlc
+from spec import bounds, check, models, tlc
 
 needs_tlc = pytest.mark.skipif(not tlc.available(), reason="TLC needs Java")
 FOLDER = Path(models.__file__).parent
@@ -48,7 +48,7 @@ def test_a_mutant_that_is_presented_as_the_protocol_is_refuted() -> None:
     ],
 )
 def test_wrong_verdict_is_named(kind: str, run: tlc.Run, problem: str | None) -> None:
-    model = models.Model("any", kind, "GroupLog", models.log(2, 0, 1), (), idle=("Crash",))
+    model = models.Model("any", kind, "GroupLog", bounds.log(2, 0, 1), (), idle=("Crash",))
 
     assert check.fault(model, run) == problem
 

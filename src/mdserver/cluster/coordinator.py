@@ -22,6 +22,11 @@ deposed it is STOPPED, and the next candidacy takes a new epoch. Why it is safe:
   epoch is about another log; one of an older incarnation of a seed is about a memory that is gone.
 - *A publication is taken once* (I6), since numbers of a publisher are taken in order, and the log
   itself says which were (`mdserver.cluster.dedupe`).
+- *A publisher is told of a gap only by a coordinator that was not deposed* when the number came: a
+  publisher whose acknowledged number is expected takes itself for forgotten, and begins anew, while
+  the newer coordinator may still take its earlier attempts. So the answer waits for the commit of
+  an entry that was appended no earlier than the number came. (The same is done for reads in raft,
+  dissertation, section 6.4; an entry needs no round of messages of its own.)
 
 A pre-vote changes nothing at the seeds, so a member with a bad link disturbs nobody. It is skipped
 if a candidacy is meant to depose (`mdserver.cluster.election`), and in Standard mode PRE_VOTING
@@ -363,6 +368,8 @@ class Coordinator:
         `first` is the contact's ticket of the first publication; the others follow. A repeat of a
         publication that is not committed yet is answered once it is (`due`): a later epoch may drop
         it, and an ack would then be false (I8; spec: `Delivery!Tell`, "acknowledged at commit").
+        A gap is answered once the first entry that was appended with it, or for it, is committed
+        (spec: `Delivery!Refuse`, "refused at commit").
         """
         assert self.state is _ACTIVE
         for publication in publications:
@@ -374,17 +381,24 @@ class Coordinator:
             self.log.number(self.epoch, publications, run)
             return []
         answers: list[ForwardReplyItem] = []
+        log, before = self.log, self.log.length
+        gaps: list[ForwardReplyItem] = []
         tail = self._tail(len(publications))
         for ticket, publication in enumerate(publications, first):
             answer = self._check(publication, ticket, tail) if publication.number else None
             if answer is None:
-                run = Run(self.log.length, 1, contact, ticket)
-                self.log.number(self.epoch, (publication,), run)
-            elif answer.duplicate and self.log.committed < self.log.length:
+                log.number(self.epoch, (publication,), Run(log.length, 1, contact, ticket))
+            elif answer.expected not in (None, publication.number):
+                gaps.append(answer)
+            elif answer.duplicate and log.committed < log.length:
                 self.refusals.note(Guard.REPEAT_UNCOMMITTED)
-                self.deferred.append((self.log.length, contact, answer))
+                self.deferred.append((log.length, contact, answer))
             else:
                 answers.append(answer)
+        if gaps:
+            if log.length == before:
+                log.append_empty(self.epoch, publications[0].time)
+            self.deferred += [(before + 1, contact, answer) for answer in gaps]
         return answers
 
     def _tail(self, more: int) -> dict[str, int] | None:
@@ -419,7 +433,7 @@ class Coordinator:
         return ForwardReplyItem(self.group, ticket, 0, 0, False, reason, expected)
 
     def due(self) -> Iterable[tuple[str, ForwardReplyItem]]:
-        """Return the deferred answers whose publications are committed now, and forget them."""
+        """Return the deferred answers for which enough is committed now, and forget them."""
         committed = self.log.committed
         ready = [(contact, answer) for at, contact, answer in self.deferred if at <= committed]
         if ready:

@@ -42,13 +42,17 @@ MISSING = "acknowledged messages are missing"
 """The event in the server log when an elected log lacks what another member holds as committed."""
 
 FORGET = ""
-"""The subject of a log entry that forgets its publisher, or subjects. No client can publish to it.
+"""The subject of a log entry that forgets its publisher, or subjects, or nothing. No client can
+publish to it.
 """
 
 _SUBJECTS = "subjects"
 """The publisher of an entry that forgets subjects: no identity of a client is so short a word, and
 members of earlier versions, which forget no subjects, take it for a publisher that they never knew.
 """
+
+_NOBODY = "nobody"
+"""The publisher of an entry that changes nothing: all members take it for one they never knew."""
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True):
@@ -274,6 +278,11 @@ class GroupLog:
         greatest = max(self.numbering.get(subject, 0) for subject in subjects)
         floor = GroupFloor(epoch, max(self.floor.seq, greatest), max(self.floor.place, place))
         self.number(epoch, [forgetting(Forgotten(floor, subjects), now)], None)
+
+    def append_empty(self, epoch: int, now: int) -> None:
+        """Append an entry that changes nothing; once it is committed, all before it is."""
+        empty = Publication(FORGET, b"", text=False, publisher=_NOBODY, retained=False, time=now)
+        self.number(epoch, [empty], None)
 
     def forget_publishers(self) -> None:
         """Forget all publishers; all entries have to be committed, so that none is taken back."""
