@@ -391,7 +391,7 @@ def leaps_are_forgotten(original: Callable[..., int]) -> Any:
 
 def the_end_of_an_epoch_is_not_told(original: Callable[..., Any]) -> Any:
     def compare(self: Transfer, peer: str, led: LedGroup) -> Any:
-        over = led.epoch < self._group.log.epoch
+        over = led.epoch < self._group.newest_known[0]
         return None if over else original(self, peer, led)
 
     return compare
