@@ -1,5 +1,6 @@
 """`python -m spec check` and `python -m spec traces FILE...`."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def check(profile: str | None, only: str, jobs: int | None) -> None:
     chosen = tuple(m for m in models.chosen(profile) if only in m.name)
     if not chosen:
         raise click.UsageError(f"no model of profile {profile} has {only!r} in its name")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if not checking.check_models(chosen, profile, jobs):
         sys.exit(1)
 

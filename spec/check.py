@@ -41,8 +41,13 @@ def run_models(models: Iterable[Model], profile: str, jobs: int) -> Iterator[tup
             ): model
             for model in models
         }
-        for done in as_completed(runs):
-            yield runs[done], done.result()
+        try:
+            for done in as_completed(runs):
+                yield runs[done], done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            tlc.end_running()
+            raise
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from attrs import frozen
 JAR_SHA256 = "58c6df9a1045beb341ee947bc640fe8d89988ad1d0b700e392aa8dd97502129a"
 MODULES = Path(__file__).parent
 DEPTH_DRAWN = 60  # steps of a behaviour that is drawn at random
+_running: dict[int, None] = {}
+"""The process groups of the runs under way."""
 
 
 class TlcUnavailableError(Exception):
@@ -139,6 +141,7 @@ def run_bounded(command: list[str], folder: Path, timeout_s: float) -> tuple[str
         text=True,
         start_new_session=True,
     )
+    _running[process.pid] = None
     try:
         return process.communicate(timeout=timeout_s)[0], True
     except subprocess.TimeoutExpired:
@@ -148,6 +151,15 @@ def run_bounded(command: list[str], folder: Path, timeout_s: float) -> tuple[str
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         raise
+    finally:
+        del _running[process.pid]
+
+
+def end_running() -> None:
+    """End all runs of TLC under way: threads wait for them, and a signal reaches none of these."""
+    for process in list(_running):
+        with suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)
 
 
 DRAWN = re.compile(r"Progress: ([\d,]+) states checked")
