@@ -388,7 +388,7 @@ class Coordinator:
             answer = self._check(publication, ticket, tail) if publication.number else None
             if answer is None:
                 log.number(self.epoch, (publication,), Run(log.length, 1, contact, ticket))
-            elif answer.expected not in (None, publication.number):
+            elif answer.expected not in (None, publication.number):  # it is not one too many
                 gaps.append(answer)
             elif answer.duplicate and log.committed < log.length:
                 self.refusals.note(Guard.REPEAT_UNCOMMITTED)
