@@ -27,7 +27,6 @@ from mdserver.cluster.messages import (
     Accept,
     AcceptItem,
     AckItem,
-    ForwardReplyItem,
     Heartbeat,
     LedGroup,
     MembersListed,
@@ -47,7 +46,7 @@ from mdserver.core.recovery import Ahead, Lost, Missed
 from simulation import profiles
 from simulation.chaos import releases
 from simulation.mutant import Mutant, Wrap, stored, switched_on
-from simulation.rare_mutants import RARE
+from simulation.rare_mutants import RARE, not_held
 from simulation.relisting_mutants import OF_LISTS
 from simulation.run import Result, run
 from simulation.standard_mutants import OF_STANDARD
@@ -252,17 +251,6 @@ def recovered_from_one_before(original: Callable[..., None]) -> Any:
         original(self, subscription, subject, before, *others)
 
     return recover
-
-
-def repeats_are_not_held(original: Callable[..., list[ForwardReplyItem]]) -> Any:
-    def append(self: Coordinator, *publications: Any) -> list[ForwardReplyItem]:
-        before = len(self.deferred)
-        answers = original(self, *publications)
-        early = [answer for _, _, answer in self.deferred[before:]]
-        del self.deferred[before:]
-        return answers + early
-
-    return append
 
 
 def joined_at_once(_: object) -> Any:
@@ -507,7 +495,7 @@ ALL = (
     ),
     Mutant(
         "a repeat is acknowledged before it is committed",
-        ((Coordinator, "append", repeats_are_not_held),),
+        ((Coordinator, "append", not_held(repeats=True)),),
         profiles.repeated,
     ),
     Mutant(

@@ -23,7 +23,7 @@ from mdserver.cluster.messages import (
 )
 from mdserver.cluster.node import Node
 from mdserver.cluster.transfer import Transfer
-from simulation.mutant import Mutant, stored
+from simulation.mutant import Mutant, Wrap, stored
 
 
 def any_copy_is_taken(_: object) -> Any:
@@ -139,16 +139,19 @@ def the_promised_epoch_is_not_told(original: Callable[..., Any]) -> Any:
     return compare
 
 
-def gaps_are_told_at_once(original: Callable[..., list[ForwardReplyItem]]) -> Any:
-    """A coordinator that may be deposed says which number it expects."""
+def not_held(*, repeats: bool) -> Wrap:
+    """Repeats, or gaps, are answered before anything is committed."""
 
-    def append(self: Coordinator, *publications: Any) -> list[ForwardReplyItem]:
-        answers = original(self, *publications)
-        answers += [answer for _, _, answer in self.deferred if not answer.duplicate]
-        self.deferred = [held for held in self.deferred if held[2].duplicate]
-        return answers
+    def make(original: Callable[..., list[ForwardReplyItem]]) -> Any:
+        def append(self: Coordinator, *publications: Any) -> list[ForwardReplyItem]:
+            answers = original(self, *publications)
+            answers += [held for _, _, held in self.deferred if held.duplicate is repeats]
+            self.deferred = [one for one in self.deferred if one[2].duplicate is not repeats]
+            return answers
 
-    return append
+        return append
+
+    return make
 
 
 def every_epoch_is_the_newest(_: object) -> Any:
@@ -213,7 +216,7 @@ RARE = (
     ),
     Mutant(
         "a publisher is told of a gap by a coordinator that was deposed",
-        ((Coordinator, "append", gaps_are_told_at_once),),
+        ((Coordinator, "append", not_held(repeats=False)),),
         stored("gap-told-by-a-deposed-coordinator"),
     ),
     Mutant(

@@ -13,7 +13,8 @@ from spec import spoilt as making_false
 
 @click.group(help="The TLA+ specification of the cluster protocol.")
 def main() -> None:
-    """The group of both commands."""
+    """The group of both commands, which SIGTERM ends as an exit would, so that TLC ends as well."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 @main.command()
@@ -27,7 +28,6 @@ def check(profile: str | None, only: str, jobs: int | None) -> None:
     chosen = tuple(m for m in models.chosen(profile) if only in m.name)
     if not chosen:
         raise click.UsageError(f"no model of profile {profile} has {only!r} in its name")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if not checking.check_models(chosen, profile, jobs):
         sys.exit(1)
 

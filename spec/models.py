@@ -130,6 +130,22 @@ PEERS = ("InstallFromPeers",)
 LOSS = ("Lose", "Hear", "ComeAnew")
 CALM = ("Crash", "Install", "Register", *PEERS)
 
+
+def delivering(name: str, sets: dict[str, int | str], profile: str) -> Model:
+    """A model of Delivery that holds: members join in it, or coordinators refuse gaps."""
+    idle = ("Join", "Hear", "Ready", "Copy") if sets["MaxAsk"] else ("Ask", "Refuse")
+    return Model(
+        name,
+        "holds",
+        "Delivery",
+        sets,
+        DELIVERY,
+        properties=("NeverBack",),
+        idle=idle,
+        profile=profile,
+    )
+
+
 HOLDS = (
     Model("log 2e 0c 2p", "holds", "GroupLog", log(2, 0, 2), LOG, idle=CALM, profile="quick"),
     Model("log 2e 1c 1p", "holds", "GroupLog", log(2, 1, 1), LOG, idle=PEERS),
@@ -153,26 +169,8 @@ HOLDS = (
     ),
     Model("cold start 2e 1c 1p", "holds", "ColdStart", log(2, 1, 1), COLD),
     Model("candidates 2e 2c", "holds", "Candidates", candidates(2, 2), CANDIDATES, profile="quick"),
-    Model(
-        "delivery 2e 1j 2p 2l",
-        "holds",
-        "Delivery",
-        delivery(2, 1, 2, 2),
-        DELIVERY,
-        properties=("NeverBack",),
-        idle=("Ask", "Refuse"),
-        profile="quick",
-    ),
-    Model(
-        "refusals 2e 2p",
-        "holds",
-        "Delivery",
-        delivery(2, 0, 2, 1, asks=2),
-        DELIVERY,
-        properties=("NeverBack",),
-        idle=("Join", "Hear", "Ready", "Copy"),
-        profile="quick",
-    ),
+    delivering("delivery 2e 1j 2p 2l", delivery(2, 1, 2, 2), "quick"),
+    delivering("refusals 2e 2p", delivery(2, 0, 2, 1, asks=2), "quick"),
     Model(
         "one seed replaced 2e 1p",
         "holds",
@@ -329,26 +327,8 @@ HOLDS = (
         profile="full",
         symmetric=False,
     ),
-    Model(
-        "delivery 3e 2j 2p 2l",
-        "holds",
-        "Delivery",
-        delivery(3, 2, 2, 2),
-        DELIVERY,
-        properties=("NeverBack",),
-        idle=("Ask", "Refuse"),
-        profile="full",
-    ),
-    Model(
-        "refusals 3e 2p",
-        "holds",
-        "Delivery",
-        delivery(3, 0, 2, 1, asks=2),
-        DELIVERY,
-        properties=("NeverBack",),
-        idle=("Join", "Hear", "Ready", "Copy"),
-        profile="full",
-    ),
+    delivering("delivery 3e 2j 2p 2l", delivery(3, 2, 2, 2), "full"),
+    delivering("refusals 3e 2p", delivery(3, 0, 2, 1, asks=2), "full"),
 )
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -123,3 +123,20 @@ def post(url: str, subject: str, token: str = "", content: str = "hello") -> dic
     finally:
         connection.close()
     return answer
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process started and that still run."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # the thread ended
+            found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie counts as ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True

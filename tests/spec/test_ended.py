@@ -9,17 +9,9 @@ from pathlib import Path
 import pytest
 
 from spec import tlc
+from tests.live import children
 
 TIMEOUT_S = 30
-
-
-def children(pid: int) -> list[int]:
-    """Return the processes that any thread of a process started."""
-    return [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text(encoding="ascii").split()
-    ]
 
 
 @pytest.mark.skipif(not tlc.available(), reason="TLC needs Java")

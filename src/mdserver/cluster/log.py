@@ -83,11 +83,14 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Forgotten).decode
 
 
+def _unseen(publisher: str, content: bytes, now: int) -> Publication:
+    """Return a publication for the tables alone: no client's, and for no client."""
+    return Publication(FORGET, content, text=False, publisher=publisher, retained=False, time=now)
+
+
 def forgetting(forgotten: Forgotten, now: int) -> Publication:
     """Return the publication by which all members forget subjects, at the same place."""
-    return Publication(
-        FORGET, _encode(forgotten), text=False, publisher=_SUBJECTS, retained=False, time=now
-    )
+    return _unseen(_SUBJECTS, _encode(forgotten), now)
 
 
 def forgotten_by(entry: Entry) -> Forgotten | None:
@@ -281,8 +284,7 @@ class GroupLog:
 
     def append_empty(self, epoch: int, now: int) -> None:
         """Append an entry that changes nothing; once it is committed, all before it is."""
-        empty = Publication(FORGET, b"", text=False, publisher=_NOBODY, retained=False, time=now)
-        self.number(epoch, [empty], None)
+        self.number(epoch, [_unseen(_NOBODY, b"", now)], None)
 
     def forget_publishers(self) -> None:
         """Forget all publishers; all entries have to be committed, so that none is taken back."""

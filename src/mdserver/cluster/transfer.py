@@ -108,18 +108,16 @@ class Transfer:
         if self._outlived(led.epoch, led.list_number):
             return None
         group.list_number = max(group.list_number, led.list_number)
-        newest, by = group.newest_known
-        if led.epoch < newest:
+        older = led.epoch < log.epoch
+        # Nothing is known to have come of a promise, and its candidate may be gone. As long as that
+        # may be at work, the coordinator hears of the newer epoch from it.
+        if older or (
+            led.epoch < group.promised_epoch and group.ballots.no_vote_until <= self._outgoing.now
+        ):
             # Its epoch is over and it does not know. Without publications no Accept would be
             # refused, and while its heartbeats say that it leads no member stands.
-            if led.epoch < log.epoch:
-                self._outgoing.refuse(Guard.HEARTBEAT_OLDER)
-                return NackItem(led.group, led.epoch, newest, by)
-            # Nothing is known to have come of that promise, and its candidate may be gone. As long
-            # as it may be at work, the coordinator hears of the newer epoch from it.
-            if group.ballots.no_vote_until <= self._outgoing.now:
-                self._outgoing.refuse(Guard.HEARTBEAT_PROMISED)
-                return NackItem(led.group, led.epoch, newest, by)
+            self._outgoing.refuse(Guard.HEARTBEAT_OLDER if older else Guard.HEARTBEAT_PROMISED)
+            return NackItem(led.group, led.epoch, *group.newest_known)
         if (
             led.epoch > log.epoch
             or led.length > log.length

@@ -16,9 +16,9 @@ import trio
 
 from mdserver.client import Client
 from tests.cluster.live_cluster import LiveCluster
-from tests.live import lines_about
+from tests.live import children, gone, lines_about
 from tests.server.monitor.test_statistics import monitor
-from tests.server.workers.test_worker import PATIENCE_S, QUICK, children, gone, seqs, take
+from tests.server.workers.test_worker import PATIENCE_S, QUICK, seqs, take
 
 START_S = 180  # nine processes, on a busy machine
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,30 +17,13 @@ import pytest
 import trio
 
 from mdserver.client import Client, Qos, ReconnectSettings
-from tests.live import LiveServer, lines_about, live_server, post, wait_for_line
+from tests.live import LiveServer, children, gone, lines_about, live_server, post, wait_for_line
 from tests.server.certificates import make_certificate
 from tests.server.monitor.test_statistics import arguments, eventually, monitor, monitor_port
 
 PATIENCE_S = 60
 QUICK = ReconnectSettings(quick_max_retries=1000, quick_initial_delay_s=0.05)
 pytestmark = pytest.mark.slow
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process started and that still run."""
-    found: list[int] = []
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(OSError):  # the thread ended
-            found += map(int, (thread / "children").read_text().split())
-    return found
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended; a zombie counts as ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 def worker_of(session: str) -> int:
