@@ -278,7 +278,7 @@ verify-chaos-long: $(VENV)/.dev networks history ## an hour of chaos over all pr
 	$(BIN)/python -m simulation chaos --profile all --seconds $(CHAOS_SECONDS) --report build/chaos/report.html
 
 .PHONY: verify-seeds-long
-verify-seeds-long: $(VENV)/.dev history ## 100,000 fresh seeds of level 1, 10,000 each of levels 2 and 3; three hours on two cores
+verify-seeds-long: $(VENV)/.dev history ## 100,000 fresh seeds of level 1, 10,000 each of levels 2 and 3; three to four hours on two cores
 	$(BIN)/python -m simulation run --fresh --level 2 --seeds 10000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --fresh --level 3 --seeds 10000 --jobs $(JOBS)
 	$(BIN)/python -m simulation run --fresh --seeds 100000 --jobs $(JOBS)
