@@ -16,18 +16,16 @@ PREFIX = "refused: "
 ELSEWHERE = (
     Guard.VOTE_OF_NO_SEED,
     Guard.ACK_INCARNATION,
-    Guard.LOG_NEWER_LIST,
     Guard.LOG_OLDER_LIST,
-    Guard.NEXT_UNSETTLED,
-    Guard.NEXT_NAMED,
     Guard.LISTS_CONTRADICT,
 )
 """Guards that no plan reaches; tests/cluster (test_guards.py, test_relisting.py) has each refuse.
 
 Of the first one: only seeds answer candidates, and seeds go by the list of the candidate. Of the
 second one: links deliver in order, and a seed asks under its new incarnation behind its older acks
-(docs/cluster.md). Of the others: lists are told in each heartbeat, one seed begins all changes, and
-there are never two lists of one number.
+(docs/cluster.md). Of the others: there are never two lists of one number, and no epoch by an older
+list than one that was active, unless seeds that were left out begin a cluster of their own with
+empty disks.
 """
 
 

@@ -25,6 +25,8 @@ def test_a_stored_plan_passes_and_reaches_what_it_is_kept_for(name: str) -> None
     assert {
         guard: counts[Guard[guard]] for guard in PLANS[name].reaches if not counts[Guard[guard]]
     } == {}
+    unexpected = [guard.name for guard in guards.ELSEWHERE if counts[guard]]
+    assert unexpected == [], "a plan reaches these: they belong to what it is kept for"
 
 
 def test_a_guard_that_never_refused_is_named() -> None:
