@@ -266,7 +266,7 @@ mutation: $(VENV)/.dev ## put small bugs in, one at a time, and see what finds e
 verify-chaos: $(VENV)/.dev networks ## a minute of chaos
 	$(BIN)/python -m simulation chaos --seconds 60
 	$(BIN)/python -m simulation chaos --seconds 30 --only half-cut
-	$(BIN)/python -m simulation chaos --profile journal --rounds 2
+	$(BIN)/python -m simulation chaos --profile journal --rounds 3
 	$(BIN)/python -m simulation chaos --profile configuration --rounds 4
 	$(BIN)/python -m simulation chaos --profile seeds --rounds 4
 	$(BIN)/python -m simulation chaos --profile disks --rounds 2 --if-possible
