@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from mdserver.journal.segments import StreamWriter, expired, sealed
-from simulation.chaos.wall_clock import fake_clock
+from simulation.chaos.wall_clock import WallClock
 from tests.live import live_server, post
 
 PATIENCE_S = 60
+HOUR_S = 3600
 BRIEF = ("JournalSegmentTime=1s", "JournalAgeLimit=5min")
 SEALED = 8  # segments of one second each: the server looked for what is too old more than once
 
@@ -39,7 +40,7 @@ def test_a_segment_of_the_future_is_as_old_as_the_start_that_found_it(tmp_path: 
 @pytest.mark.slow
 def test_what_was_just_written_is_not_too_old_for_a_clock_an_hour_ahead(tmp_path: Path) -> None:
     words = with_journal(tmp_path / "journal", *BRIEF)
-    with live_server(tmp_path, *words, environment=hour_ahead()) as server:
+    with live_server(tmp_path, *words, environment=hour_ahead(tmp_path)) as server:
         assert post(server.url, "/a/b")["status"] == "OK"
         deadline = time.monotonic() + PATIENCE_S
         while len(list((tmp_path / "journal" / "stats").glob("seg-*.jsonl"))) < SEALED:
@@ -57,7 +58,7 @@ def test_a_start_with_a_clock_an_hour_ahead_deletes_nothing(tmp_path: Path) -> N
         assert post(server.url, "/a/b")["status"] == "OK"
     for _ in range(2):  # the second start finds segments that the first one sealed
         before = len(list(stats.glob("seg-*.jsonl")))
-        with live_server(tmp_path, *words, environment=hour_ahead()) as server:
+        with live_server(tmp_path, *words, environment=hour_ahead(tmp_path)) as server:
             deadline = time.monotonic() + PATIENCE_S
             while len(list(stats.glob("seg-*.jsonl"))) < before + SEALED:
                 assert time.monotonic() < deadline, server.log.read_text()
@@ -74,7 +75,7 @@ def test_a_row_is_not_written_again_because_the_clock_was_set_back(tmp_path: Pat
     The first server is killed, so its log may lack the commit, and the second commits once more.
     """
     words = with_journal(tmp_path / "journal")
-    with live_server(tmp_path, *words, environment=hour_ahead()) as server:
+    with live_server(tmp_path, *words, environment=hour_ahead(tmp_path)) as server:
         assert post(server.url, "/a/b")["status"] == "OK"
         deadline = time.monotonic() + PATIENCE_S
         while not rows(tmp_path / "journal"):
@@ -87,17 +88,13 @@ def test_a_row_is_not_written_again_because_the_clock_was_set_back(tmp_path: Pat
     assert [row["seq"] for row in rows(tmp_path / "journal")] == [1, 2]
 
 
-def hour_ahead() -> dict[str, str]:
+def hour_ahead(folder: Path) -> dict[str, str]:
     """The environment of a clock that is an hour ahead; skips the test without the means."""
-    library = fake_clock()
-    if library is None:
+    clock = WallClock(folder / "hour-ahead.clock")
+    if not clock.can_be_set:
         pytest.skip("libfaketime is not installed")
-    return {
-        **os.environ,
-        "LD_PRELOAD": str(library),
-        "FAKETIME": "+3600s",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-    }
+    clock.set(HOUR_S)
+    return {**os.environ, **clock.environment()}
 
 
 def with_journal(folder: Path, *settings: str) -> list[str]:

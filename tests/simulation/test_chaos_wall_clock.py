@@ -1,4 +1,4 @@
-"""A process sees the wall clock that it is given, also when that is set while it runs."""
+"""A process sees the wall clock that it is given, and its waits go by the one that none sets."""
 
 import os
 import subprocess
@@ -18,6 +18,40 @@ while True:
     print(time.time(), time.monotonic(), flush=True)
     select.select([], [], [], 0.05)
 """
+WAIT_S = 0.2
+WAITS = f"""
+import ctypes, time
+class Time(ctypes.Structure):
+    _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
+libc = ctypes.CDLL(None)
+attributes, condition, mutex = (ctypes.create_string_buffer(128) for _ in range(3))
+libc.pthread_condattr_init(attributes)
+libc.pthread_condattr_setclock(attributes, time.CLOCK_MONOTONIC)
+libc.pthread_cond_init(condition, attributes)
+libc.pthread_mutex_init(mutex, None)
+libc.pthread_mutex_lock(mutex)
+began = time.monotonic_ns()
+until = Time(*divmod(began + {int(WAIT_S * 10**9)}, 10**9))
+libc.pthread_cond_timedwait(condition, mutex, ctypes.byref(until))
+print((time.monotonic_ns() - began) / 10**9)
+"""
+"""One timed wait, as a thread waits for Python's lock; prints how long it took."""
+
+
+@pytest.mark.parametrize("wrong_s", [0, JUMP_S, -JUMP_S])
+def test_a_wait_lasts_as_long_as_is_asked(tmp_path: Path, wrong_s: int) -> None:
+    clock = WallClock(tmp_path / "a.clock")
+    if not clock.can_be_set:
+        pytest.skip("libfaketime is missing (package libfaketime)")
+    clock.set(wrong_s)
+    waited = subprocess.run(
+        [sys.executable, "-c", WAITS],
+        env={**os.environ, **clock.environment()},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=PATIENCE_S,
+    )
+    assert float(waited.stdout) >= WAIT_S
 
 
 @pytest.mark.slow
