@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mdserver.cluster.messages import PeerReceived, SeedOrder
 from mdserver.limits import NS_PER_MS, NS_PER_S
+from simulation.strays import STRAYS
 
 if TYPE_CHECKING:
     from simulation.members import Member
@@ -71,7 +72,7 @@ class Faults:
             "lose-vote": lambda fault, first, _: self._lose_vote(fault, first),
             "put-back": lambda fault, first, _: self._put_back(fault, first),
             "put-back-majority": lambda fault, first, _: self._put_back_majority(fault, first),
-        }
+        } | dict.fromkeys(STRAYS, self._stray)
 
     def apply(self, fault: "Fault") -> None:
         """Do it."""
@@ -344,6 +345,11 @@ class Faults:
             order = SeedOrder(second.name, votes=not fault.draw % 2)
             if linked:
                 first.step(PeerReceived(linked[fault.draw % len(linked)], [order]))
+
+    def _stray(self, fault: "Fault", told: "Member", teller: "Member") -> None:
+        """A member says once what no member says."""
+        said = partial(STRAYS[fault.kind], self.world, told, teller)
+        self.world.links.overhearing.append(said)
 
     def _move(self, fault: "Fault", member: "Member") -> None:
         """The machine of a member is replaced by one elsewhere, with its disk; lists follow."""

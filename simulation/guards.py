@@ -13,21 +13,6 @@ from simulation.stored import StoredPlan
 PREFIX = "refused: "
 """How a run's coverage counts the refusals of a guard."""
 
-ELSEWHERE = (
-    Guard.VOTE_OF_NO_SEED,
-    Guard.ACK_INCARNATION,
-    Guard.LOG_OLDER_LIST,
-    Guard.LISTS_CONTRADICT,
-)
-"""Guards that no plan reaches; tests/cluster (test_guards.py, test_relisting.py) has each refuse.
-
-Of the first one: only seeds answer candidates, and seeds go by the list of the candidate. Of the
-second one: links deliver in order, and a seed asks under its new incarnation behind its older acks
-(docs/cluster.md). Of the others: there are never two lists of one number, and no epoch by an older
-list than one that was active, unless seeds that were left out begin a cluster of their own with
-empty disks.
-"""
-
 
 def refusals(coverage: dict[str, int]) -> Counter[Guard]:
     """Return how often each guard refused something in a run."""
@@ -52,9 +37,9 @@ def reached_by(stored: StoredPlan, draws: int = 300) -> Result:
 
 
 def unreached(counted: Iterable[Counter[Guard]]) -> list[Guard]:
-    """Return the guards that never refused anything, but for those of `ELSEWHERE`."""
+    """Return the guards that never refused anything."""
     counts = list(counted)
-    return [g for g in Guard if g not in ELSEWHERE and not any(count[g] for count in counts)]
+    return [guard for guard in Guard if not any(count[guard] for count in counts)]
 
 
 def table(stored: Counter[Guard], drawn: Counter[Guard]) -> Table:

@@ -13,6 +13,7 @@ from mdserver.cluster.messages import AnyPeerMessage
 from mdserver.codec.frames import FrameReader
 from mdserver.codec.peer import MESSAGE
 from simulation.network import Direction, Wires
+from simulation.strays import Overheard
 from simulation.versions import shake_hands
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Links:
         self.world = world
         self.rng = rng
         self.wires = Wires()
+        self.overhearing: list[Overheard] = []
         self._links: dict[Pair, Link] = {}
 
     @staticmethod
@@ -112,6 +114,9 @@ class Links:
             for piece in self._pieces(data):
                 arrive = partial(self._arrived, link, sender, receiver, piece)
                 link.ways[receiver].send(arrive, extra)
+        # Nobody overhears what is said for having overheard this.
+        listening, self.overhearing = self.overhearing, []
+        self.overhearing = [told for told in listening if not told(sender, message)]
 
     def _pieces(self, data: bytes) -> list[bytes]:
         """What a link carries at a time: whole frames, or any pieces of them."""

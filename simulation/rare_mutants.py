@@ -168,6 +168,21 @@ def nothing_is_waited_for(_: object) -> Any:
     return unwritten
 
 
+def every_member_votes(_: object) -> Any:
+    def votes(_: Coordinator, member: str) -> bool:
+        del member
+        return True
+
+    return votes
+
+
+def every_start_acks(original: Callable[..., int | None]) -> Any:
+    def ack(self: Coordinator, seed: str, incarnation: int, length: int) -> int | None:
+        return original(self, seed, max(incarnation, self.incarnations.get(seed, 0)), length)
+
+    return ack
+
+
 RARE = (
     Mutant(
         "a copy takes the place of what is newer",
@@ -208,6 +223,16 @@ RARE = (
         "a member joins by a coordinator that may be deposed",
         ((Membership, "none_newer", every_epoch_is_the_newest),),
         stored("joined-too-early"),
+    ),
+    Mutant(
+        "votes of members that are no seeds count",
+        ((Coordinator, "_votes", every_member_votes),),
+        stored("vote-of-no-seed"),
+    ),
+    Mutant(
+        "acks of a start before the present one count",
+        ((Coordinator, "ack", every_start_acks),),
+        stored("ack-of-a-start-before"),
     ),
     Mutant(
         "a coordinator is not told of a promise to a candidate that is gone",

@@ -6,6 +6,10 @@ from attrs import evolve
 
 from mdserver.limits import NS_PER_MS, NS_PER_S
 from simulation.plan import CRASHES, SPLITS, Fault, Plan, Sending, draw_faults, small
+from simulation.strays import STRAYS
+
+STRAYS_EACH = 4
+"""How often members of such a plan say each thing that none says."""
 
 
 def reseeded(seed: int) -> Plan:
@@ -45,6 +49,18 @@ def reseeded(seed: int) -> Plan:
         disk_max=rng.choice((1, 10)) * NS_PER_MS,
         patience=120 * NS_PER_S,
     )
+
+
+def strays(seed: int) -> Plan:
+    """Meanwhile members say what no member says (simulation/strays.py)."""
+    rng, plan = random.Random(f"strays {seed}"), reseeded(seed)
+    said = [
+        Fault(rng.randrange(plan.calm), kind, rng.randrange(5), rng.randrange(5), 0, 0)
+        for kind in STRAYS
+        for _ in range(STRAYS_EACH)
+    ]
+    faults = sorted((*plan.faults, *said), key=lambda fault: fault.at)
+    return evolve(plan, faults=tuple(faults), kinds=(*plan.kinds, *STRAYS))
 
 
 def named_apart(seed: int) -> Plan:

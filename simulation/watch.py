@@ -123,9 +123,14 @@ class Watch:
                 self.violate("I5", f"epoch {key[2]} of group {key[1]}: {owner} and {member}")
 
     def _holds_the_best(self, values: dict[str, Any]) -> None:
-        """Compare the log of an elected coordinator with the best of those promised (I1)."""
+        """Compare an elected coordinator's log with the best that seeds promised it (I1)."""
         group, epoch, elected = values["group"], values["epoch"], values["node"]
         seeds = values["promises"].split(",") if values["promises"] else []
+        unmade = [seed for seed in seeds if (group, epoch, elected, seed) not in self.promised]
+        if unmade:
+            given = f"promises of {', '.join(unmade)} that were not made"
+            self.violate("I1", f"{elected} is elected in epoch {epoch} of group {group} by {given}")
+            return
         logs = [self.promised[group, epoch, elected, seed] for seed in seeds]
         best = max(logs, default=(0, 0))[1]
         if values["length"] < best:

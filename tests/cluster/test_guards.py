@@ -1,7 +1,6 @@
 """A member counts what it refuses."""
 
 import random
-from pathlib import Path
 
 from mdserver.cluster.coordinator import Coordinator
 from mdserver.cluster.guards import Guard
@@ -30,7 +29,6 @@ from mdserver.cluster.settings import ClusterSettings
 from mdserver.core.message import Entry, Publication
 from mdserver.core.settings import BrokerSettings
 from simulation.cluster import Cluster
-from simulation.guards import ELSEWHERE
 
 
 def test_a_refused_prepare_is_counted() -> None:
@@ -296,10 +294,3 @@ def test_more_open_numbers_than_are_kept_are_refused() -> None:
     assert [answer.ticket for answer in answers] == [3]
     assert made.refusals.counts[Guard.NUMBERS_OPEN] == 1
     assert made.log.length == 2
-
-
-def test_every_guard_that_no_plan_reaches_is_tested_here_or_with_lists_of_seeds() -> None:
-    files = (Path(__file__), Path(__file__).with_name("test_relisting.py"))
-    text = "".join(path.read_text(encoding="utf-8") for path in files)
-
-    assert [guard.name for guard in ELSEWHERE if f"Guard.{guard.name}" not in text] == []

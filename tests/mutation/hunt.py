@@ -12,7 +12,7 @@ from itertools import count
 
 from attrs import evolve
 
-from simulation import profiles
+from simulation import disk_profiles, profiles
 from simulation.plan import Plan, make
 from simulation.run import run
 from simulation.stored import load
@@ -23,8 +23,8 @@ DIRECTED = (
     profiles.slow_successor,
     profiles.forgetful_voter,
     profiles.hasty,
-    profiles.put_back,
-    profiles.slow_disks,
+    disk_profiles.put_back,
+    disk_profiles.slow_disks,
     profiles.lagging_peer,
     profiles.disturbed_start,
     profiles.half_cut,

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from mdserver.cluster.wal import WalBuffer
 from mdserver.limits import NS_PER_MS
-from simulation import plan, profiles
+from simulation import disk_profiles, plan
 from simulation.run import run
 
 CRASHES = ("crash", "crash-coordinator", "crash-at-step", "restart-storm", "slow")
@@ -53,7 +53,7 @@ def test_a_seed_whose_disk_is_put_back_costs_nothing(first: int) -> None:
     """Others remember later starts of it: nothing is lost, told of or told twice."""
     found = 0
     for seed in range(first, first + 6):
-        result, _ = run(profiles.put_back(seed, majority=False), split=seed % 2 == 0)
+        result, _ = run(disk_profiles.put_back(seed, majority=False), split=seed % 2 == 0)
         assert result.problems == (), f"seed {seed}"
         found += result.coverage.get("disk put back", 0)
     assert found
@@ -66,7 +66,7 @@ def test_disks_of_a_majority_put_back_come_to_rest_with_the_orders_of_an_operato
     """What was acknowledged is there, or its history is gone with it: nothing is lost silently."""
     found = 0
     for seed in range(first, first + 3):
-        result, _ = run(profiles.put_back(seed), split=seed % 2 == 0)
+        result, _ = run(disk_profiles.put_back(seed), split=seed % 2 == 0)
         assert result.problems == (), f"seed {seed}"
         found += result.coverage.get("disks of a majority put back", 0)
     assert found
@@ -76,7 +76,7 @@ def test_disks_of_a_majority_put_back_come_to_rest_with_the_orders_of_an_operato
 def test_disks_that_stop_for_seconds_cost_nothing(first: int) -> None:
     stalls = 0
     for seed in range(first, first + 3):
-        result, _ = run(profiles.slow_disks(seed), split=seed % 2 == 0)
+        result, _ = run(disk_profiles.slow_disks(seed), split=seed % 2 == 0)
         assert result.problems == (), f"seed {seed}"
         stalls += result.coverage.get("fault stall-disk", 0)
     assert stalls > 5
