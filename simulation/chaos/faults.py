@@ -13,8 +13,8 @@ from simulation.chaos.cluster import Cluster
 from simulation.chaos.identity import changes
 from simulation.chaos.machines import MachineFaults
 from simulation.chaos.members import GROUPS, Member
-from simulation.chaos.plan import BLACKOUT, CLOCK, HALF_CUT, SERVED_WITHIN_S
-from simulation.chaos.profiles import ANOTHER_IDENTITY, LOSE_RESULTS, TOGETHER, UPGRADE
+from simulation.chaos.plan import BLACKOUT, CLOCK, HALF_CUT, LOSE_RESULTS, SERVED_WITHIN_S
+from simulation.chaos.profiles import ANOTHER_IDENTITY, TOGETHER, UPGRADE
 from simulation.chaos.proxy import Route
 from simulation.chaos.seeds import SeedFaults
 from simulation.chaos.statuses import NoAnswerError, ask

@@ -28,8 +28,9 @@ CLOCK_READ_S = 2.5  # until libfaketime looks again, which counts whole seconds
 FULL_S = 2.0  # at least, once it was noticed
 SHUFFLED_S = 3.0  # at least
 UNREAD_S = 4.0
-MOVED_WITHIN_S = 12.0  # docs/cluster.md says 4 s; on a machine that has other work, too
-LINKED_WITHIN_S = 10.0  # docs/cluster.md says 5 s
+CUT_OFF_S = 12.0  # so long that TCP repeats what it has sent at intervals of seconds
+MOVED_WITHIN_S = 6.0  # docs/cluster.md says 4 s until they are told
+LINKED_WITHIN_S = 6.0  # docs/cluster.md says 5 s
 NOTICED_WITHIN_S = 60  # what a member says of its disk
 NO_SPACE = "No space left on device"
 
@@ -163,21 +164,26 @@ class MachineFaults:
             before = self._faults.clients_of(victim.name)
             cluster.mark(victim.number, fault.kind)
             await cluster.block(pairs)
-            until = cluster.time_served() + MOVED_WITHIN_S
-            while cluster.time_served() < until:
-                await cluster.looked.park()
+            began = cluster.time_served()
+            await self._served_until(began + MOVED_WITHIN_S)
             left = [name for name in before if name in self._faults.clients_of(victim.name)]
             if left:
                 self._faults.tell(
                     f"{victim.name} was out of contact for {MOVED_WITHIN_S} s, and {left} are "
                     "still connected to it"
                 )
+            await self._served_until(began + CUT_OFF_S)
             self._faults.unserved()
             await trio.sleep(fault.lasting / NS_PER_S)
             await cluster.unblock(pairs)
             cluster.mark(victim.number, "in contact", fault=False)
             await self._linked_again(victim)
             return await self._faults.all_proven()
+
+    async def _served_until(self, seconds: float) -> None:
+        """Wait until so many seconds of `time_served` have passed since the run began."""
+        while self._cluster.time_served() < seconds:
+            await self._cluster.looked.park()
 
     async def _linked_again(self, member: Member) -> None:
         """Wait until a member sees a majority again; tell it if that takes too long."""

@@ -10,6 +10,8 @@ from simulation.plan import Fault
 
 PROCESS_KINDS = ("kill", "kill-coordinator", "restart-storm", "drain")
 """A process ends, and with it what it had in memory."""
+LOSE_RESULTS = "lose-results"
+"""A publisher's connection breaks after a time in which no result came to it: it has to repeat."""
 OTHER_KINDS = (
     "partition",
     "one-way",
@@ -20,6 +22,7 @@ OTHER_KINDS = (
     "stall-clients",
     "delay-clients",
     "cut-clients",
+    LOSE_RESULTS,
 )
 CLOCK = "clock-jump"
 BLACKOUT = "blackout"

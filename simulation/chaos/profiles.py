@@ -7,7 +7,7 @@ from typing import Any
 from attrs import field, frozen
 
 from mdserver.limits import NS_PER_S
-from simulation.chaos.plan import Plan
+from simulation.chaos.plan import LOSE_RESULTS, Plan
 from simulation.plan import Fault
 
 TOGETHER = ("kill-all", "stop-all")
@@ -18,8 +18,10 @@ UPGRADE = "upgrade"
 """A member that runs the release before is stopped and started with this one."""
 CHANGES = ("move", "leave", "kill")
 """A seed moves to another address; a member that is no seed leaves the lists and comes back."""
-JOURNAL_AHEAD = (1000, 5000)
-"""How far publishers of such a run are ahead of their results: as far as they may, and farther."""
+AHEAD = (1000,)
+"""How far one publisher is ahead of its results: as far as it may."""
+JOURNAL_AHEAD = (*AHEAD, 5000)
+"""The same of two publishers: one is farther ahead than it may."""
 SHUFFLE = "shuffle-packets"
 """A member's packets overtake each other, and some come twice."""
 CLOCK_SET = "clock-set"
@@ -32,8 +34,6 @@ SLOW_CONSUMERS = "slow-consumers"
 """A member's clients read nothing, for so long that more waits for them than it keeps."""
 CHANGE_SEEDS = "change-seeds"
 """A member becomes a seed by an operator's order, or a seed is one no more."""
-LOSE_RESULTS = "lose-results"
-"""A publisher's connection breaks after a time in which no result came to it: it has to repeat."""
 CUT_OFF = "cut-off"
 """A seed is out of contact with all others until its clients have to be elsewhere."""
 
@@ -71,7 +71,7 @@ PROFILES = {
         ANOTHER_IDENTITY,
         round_s=5,
         counting=True,
-        plan={"journal": True},
+        plan={"journal": True, "ahead": AHEAD},
     ),
     "upgrade": Profile(
         "they begin with the release before, and one after the other is stopped and started with "

@@ -4,8 +4,8 @@ import math
 
 from attrs import define, field
 
-SERVED_MAX_S = 15
-WALL_MAX_S = 60
+SERVED_MAX_S = 8
+WALL_MAX_S = 30
 """Whatever the processors did: seconds that do not count for them may hide a hang."""
 
 

@@ -22,12 +22,13 @@ from simulation.chaos.plan import (
     BLACKOUT,
     CLOCK,
     HALF_CUT,
+    LOSE_RESULTS,
     OTHER_KINDS,
     PROCESS_KINDS,
     SERVED_WITHIN_S,
     make,
 )
-from simulation.chaos.profiles import CHANGES, LOSE_RESULTS, PROFILES, make_rounds
+from simulation.chaos.profiles import CHANGES, PROFILES, make_rounds
 from simulation.chaos.proxy import Connection, Proxy
 from simulation.chaos.run import WHOLE_S
 from simulation.chaos.silence import SERVED_MAX_S, WALL_MAX_S, Availability, Silence
