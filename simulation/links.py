@@ -116,7 +116,7 @@ class Links:
                 link.ways[receiver].send(arrive, extra)
         # Nobody overhears what is said for having overheard this.
         listening, self.overhearing = self.overhearing, []
-        self.overhearing = [told for told in listening if not told(sender, message)]
+        self.overhearing = [said for said in listening if not said(sender, message)]
 
     def _pieces(self, data: bytes) -> list[bytes]:
         """What a link carries at a time: whole frames, or any pieces of them."""
