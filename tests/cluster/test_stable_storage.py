@@ -5,7 +5,7 @@ from mdserver.cluster.outgoing import Outgoing
 from mdserver.cluster.settings import ClusterSettings
 from mdserver.cluster.stable_storage import StableStorage
 from mdserver.cluster.votes import Vote, VoteRecord
-from mdserver.cluster.wal import WalBuffer, WalCommitted
+from mdserver.cluster.wal import NOTE_COMMITTED_EVERY, WalBuffer, WalCommitted
 from tests.cluster.test_outgoing import ME, ONE, TWO, outgoing
 
 
@@ -117,3 +117,14 @@ def test_a_seed_says_that_others_know_it_once_its_record_says_so_on_the_disk() -
     assert not stable.hello().admitted
     stable.stored(2)
     assert stable.hello().admitted
+
+
+def test_a_commit_is_noted_once() -> None:
+    """A note that came again behind a log that was replaced would say more than that log has."""
+    wal = WalBuffer(enabled=True, acks_wait=True)
+    wal.committed(1, 3)
+    wal.note_committed(NOTE_COMMITTED_EVERY)
+    assert wal.write().entries == [WalCommitted(1, 3)]
+    wal.committed(2, 5)
+    wal.note_committed(2 * NOTE_COMMITTED_EVERY)
+    assert wal.write().entries == [WalCommitted(2, 5)]
