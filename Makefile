@@ -261,7 +261,7 @@ verify-traces: $(VENV)/.dev ## traces of simulated runs against the specificatio
 verify-mutation: $(VENV)/.dev ## a tenth of the small bugs, another one with each commit
 	$(BIN)/python -m tests.mutation --turn --jobs $(JOBS) --seconds 10 --budget 150 --least 60
 
-mutation: $(VENV)/.dev ## put small bugs in, one at a time, and see what finds each; an hour (TENTH=0 to 9 for a part)
+mutation: $(VENV)/.dev ## put small bugs in, one at a time, and see what finds each; ten minutes (TENTH=0 to 9 for a part)
 	$(BIN)/python -m tests.mutation --jobs $(JOBS) $(if $(TENTH),--tenth $(TENTH))
 
 verify-chaos: $(VENV)/.dev networks ## a minute of chaos
@@ -270,6 +270,9 @@ verify-chaos: $(VENV)/.dev networks ## a minute of chaos
 	$(BIN)/python -m simulation chaos --profile journal --rounds 3
 	$(BIN)/python -m simulation chaos --profile configuration --rounds 4
 	$(BIN)/python -m simulation chaos --profile seeds --rounds 4
+	$(BIN)/python -m simulation chaos --profile standard --rounds 5
+	$(BIN)/python -m simulation chaos --profile tls --rounds 6
+	$(BIN)/python -m simulation chaos --profile clocks --rounds 3 --if-possible
 	$(BIN)/python -m simulation chaos --profile disks --rounds 2 --if-possible
 
 CHAOS_SECONDS := 3600
