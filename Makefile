@@ -264,7 +264,7 @@ verify-mutation: $(VENV)/.dev ## a tenth of the small bugs, another one with eac
 mutation: $(VENV)/.dev ## put small bugs in, one at a time, and see what finds each; ten minutes (TENTH=0 to 9 for a part)
 	$(BIN)/python -m tests.mutation --jobs $(JOBS) $(if $(TENTH),--tenth $(TENTH))
 
-verify-chaos: $(VENV)/.dev networks ## a minute of chaos
+verify-chaos: $(VENV)/.dev networks ## four minutes of chaos, of many kinds
 	$(BIN)/python -m simulation chaos --seconds 60
 	$(BIN)/python -m simulation chaos --seconds 30 --only half-cut
 	$(BIN)/python -m simulation chaos --profile journal --rounds 3
