@@ -114,9 +114,10 @@ class Links:
             for piece in self._pieces(data):
                 arrive = partial(self._arrived, link, sender, receiver, piece)
                 link.ways[receiver].send(arrive, extra)
-        # Nobody overhears what is said for having overheard this.
-        listening, self.overhearing = self.overhearing, []
-        self.overhearing = [said for said in listening if not said(sender, message)]
+        if self.overhearing:
+            # Nobody overhears what is said for having overheard this.
+            listening, self.overhearing = self.overhearing, []
+            self.overhearing = [said for said in listening if not said(sender, message)]
 
     def _pieces(self, data: bytes) -> list[bytes]:
         """What a link carries at a time: whole frames, or any pieces of them."""

@@ -164,26 +164,20 @@ class MachineFaults:
             before = self._faults.clients_of(victim.name)
             cluster.mark(victim.number, fault.kind)
             await cluster.block(pairs)
-            began = cluster.time_served()
-            await self._served_until(began + MOVED_WITHIN_S)
+            await cluster.serve(MOVED_WITHIN_S)
             left = [name for name in before if name in self._faults.clients_of(victim.name)]
             if left:
                 self._faults.tell(
                     f"{victim.name} was out of contact for {MOVED_WITHIN_S} s, and {left} are "
                     "still connected to it"
                 )
-            await self._served_until(began + CUT_OFF_S)
+            await cluster.serve(CUT_OFF_S - MOVED_WITHIN_S)
             self._faults.unserved()
             await trio.sleep(fault.lasting / NS_PER_S)
             await cluster.unblock(pairs)
             cluster.mark(victim.number, "in contact", fault=False)
             await self._linked_again(victim)
             return await self._faults.all_proven()
-
-    async def _served_until(self, seconds: float) -> None:
-        """Wait until so many seconds of `time_served` have passed since the run began."""
-        while self._cluster.time_served() < seconds:
-            await self._cluster.looked.park()
 
     async def _linked_again(self, member: Member) -> None:
         """Wait until a member sees a majority again; tell it if that takes too long."""
